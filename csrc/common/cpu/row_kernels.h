@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops over one chunk of one row, vectorised: all the code that depends on an
+// instruction set.
+//
+// row_kernels_<isa>.cpp each fill one table from row_kernels.inl; row_kernels() picks one at run
+// time. Every function handles n <= kChunk ids. `mask` holds one bit per id, 16 ids a word (null:
+// all ids count); an id whose bit is 0 is treated as if its logit were -inf, whatever its bits are.
+#pragma once
+
+#include <cstdint>
+
+#include "common/dtype.h"
+#include "common/row_law.h"
+
+namespace hetero_spec {
+
+constexpr int kMaskBits = 16;
+constexpr int kMaxGroup = 256;                       // ids per entry of group_max
+constexpr int kGroupsPerChunk = kChunk / kMaxGroup;  // 16
+
+inline int64_t mask_words(int64_t vocab_size) { return (vocab_size + kMaskBits - 1) / kMaskBits; }
+
+struct RowKernels {
+  const char* name;
+
+  // (max, sum of exp((x - max) * inv_temperature)); NaN and +inf make the sum NaN.
+  void (*chunk_sum[kNumDTypes])(const void* logits, int n, const uint16_t* mask,
+                                float inv_temperature, ChunkSum* out);
+
+  // The same, and the sum of exp(y) * y with y = (x - max) * inv_temperature, for the entropy.
+  void (*chunk_sum_entropy[kNumDTypes])(const void* logits, int n, const uint16_t* mask,
+                                        float inv_temperature, ChunkSum* out, float* weighted_sum);
+
+  // Largest logit of each group of kMaxGroup ids.
+  void (*group_max[kNumDTypes])(const void* logits, int n, const uint16_t* mask, float* out);
+
+  // Copies the logits >= threshold, in order; stops before out would hold more than capacity
+  // values. Returns their number, or -1 if they do not fit.
+  int (*filter_at_least[kNumDTypes])(const void* logits, int n, const uint16_t* mask,
+                                     float threshold, float* out, int capacity);
+
+  // probs[i] = probability of id i under the law `stats` (not greedy, not invalid); returns their
+  // sum.
+  float (*law_probs[kNumDTypes])(const void* logits, int n, const uint16_t* mask,
+                                 const RowStats& stats, float* probs);
+
+  // probs[i] = max(0, scale * probs[i] - draft probability of ids[i]) and their sum. `draft` is the
+  // whole draft row; ids < 0 or >= draft_vocab_size have draft probability 0. The law is not
+  // greedy, not invalid.
+  float (*subtract_law[kNumDTypes])(float* probs, int n, float scale, const void* draft,
+                                    int64_t draft_vocab_size, const RowStats& stats,
+                                    const int32_t* ids);
+
+  // The same for a draft that shares the target's ids: `draft` points at the chunk's first id.
+  float (*subtract_aligned_law[kNumDTypes])(float* probs, int n, float scale, const void* draft,
+                                            const RowStats& stats);
+
+  // exp((x[i] - max) * inv_temperature) for float32 values.
+  void (*exp_weights)(const float* x, int n, float max_logit, float inv_temperature,
+                      float* weights);
+
+  // Sum of n floats; NaN stays NaN.
+  float (*sum)(const float* x, int n);
+
+  // One bit per entry of `map`: is it >= 0? n may be any length here.
+  void (*mask_from_map)(const int32_t* map, int64_t n, uint16_t* mask);
+};
+
+// The table for this processor, or the one that HETERO_SPEC_CPU_ISA (generic, avx2, avx512) names.
+const RowKernels& row_kernels();
+
+}  // namespace hetero_spec

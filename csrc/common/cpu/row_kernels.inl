@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of RowKernels over a `Simd` class; included once per instruction set, inside an
+// anonymous namespace.
+//
+// No std:: templates and no non-inlined shared functions here: the linker may keep the copy that
+// was compiled for the newest instruction set and hand it to an older processor.
+//
+// Numerics: sums run in 4 independent vector accumulators (latency), then lanes are added in a
+// fixed order. NaN: `Simd::max(a, b)` returns b where either is NaN, so max(x, acc) drops NaN and
+// max(floor, y) keeps it.
+
+using F = Simd::Float;
+constexpr int kWidth = Simd::kWidth;
+constexpr int kUnroll = 4;
+constexpr int kBlock = kWidth * kUnroll;
+static_assert(kMaxGroup % kBlock == 0 && kChunk % kBlock == 0,
+              "groups and chunks are whole blocks");
+
+inline float negative_infinity() { return -__builtin_inff(); }
+
+// exp(y) for y <= 0; 0 below -87.3, where float32 would leave its normal range. NaN stays NaN.
+// Range reduction by log 2 in two parts, then the degree-6 polynomial of Cephes' expf: error < 2
+// ulp.
+inline F exp_nonpositive(F y) {
+  const F floor = Simd::set(-87.3f);
+  const typename Simd::Mask dead = Simd::less(y, floor);
+  y = Simd::max(floor, y);
+  const F n = Simd::round(Simd::mul(y, Simd::set(1.44269504088896341f)));
+  F r = Simd::negative_multiply_add(n, Simd::set(0.693359375f), y);
+  r = Simd::negative_multiply_add(n, Simd::set(-2.12194440e-4f), r);
+  F poly = Simd::set(1.9875691500e-4f);
+  poly = Simd::multiply_add(poly, r, Simd::set(1.3981999507e-3f));
+  poly = Simd::multiply_add(poly, r, Simd::set(8.3334519073e-3f));
+  poly = Simd::multiply_add(poly, r, Simd::set(4.1665795894e-2f));
+  poly = Simd::multiply_add(poly, r, Simd::set(1.6666665459e-1f));
+  poly = Simd::multiply_add(poly, r, Simd::set(5.0000001201e-1f));
+  poly = Simd::multiply_add(Simd::mul(r, r), poly, Simd::add(r, Simd::set(1.0f)));
+  return Simd::zero_where(dead, Simd::scale_by_power_of_two(poly, n));
+}
+
+// kWidth values of a chunk from id `at` on; ids at or beyond n, and masked ids, read as -inf.
+template <class T>
+inline F load_logits(const T* logits, int at, int n, const uint16_t* mask) {
+  F x;
+  if (at + kWidth <= n) {
+    x = Simd::load(logits + at);
+  } else if (at >= n) {
+    return Simd::set(negative_infinity());
+  } else {
+    T padded[kWidth];
+    for (int lane = 0; lane < kWidth; ++lane) {
+      padded[lane] = at + lane < n ? logits[at + lane] : T::negative_infinity();
+    }
+    x = Simd::load(padded);
+  }
+  if (mask) x = Simd::keep_where_bits(mask, at, x, negative_infinity());
+  return x;
+}
+
+// Stores lanes below n only.
+inline void store_floats(float* out, int at, int n, F x) {
+  if (at + kWidth <= n) {
+    Simd::store(out + at, x);
+    return;
+  }
+  float lanes[kWidth];
+  Simd::store(lanes, x);
+  for (int lane = 0; at + lane < n; ++lane) out[at + lane] = lanes[lane];
+}
+
+inline F load_floats(const float* x, int at, int n) {
+  if (at + kWidth <= n) return Simd::load_float(x + at);
+  float lanes[kWidth];
+  for (int lane = 0; lane < kWidth; ++lane) lanes[lane] = at + lane < n ? x[at + lane] : 0.0f;
+  return Simd::load_float(lanes);
+}
+
+inline F add_all(const F (&acc)[kUnroll]) {
+  return Simd::add(Simd::add(acc[0], acc[1]), Simd::add(acc[2], acc[3]));
+}
+
+template <class T>
+inline float chunk_max(const T* logits, int n, const uint16_t* mask) {
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(negative_infinity());
+  for (int i = 0; i < n; i += kBlock) {
+    for (int u = 0; u < kUnroll; ++u) {
+      acc[u] = Simd::max(load_logits(logits, i + u * kWidth, n, mask), acc[u]);
+    }
+  }
+  return Simd::reduce_max(Simd::max(Simd::max(acc[0], acc[1]), Simd::max(acc[2], acc[3])));
+}
+
+// Is any logit NaN? Asked only of chunks without a finite maximum, whose sum can't tell.
+template <class T>
+inline bool any_nan(const T* logits, int n, const uint16_t* mask) {
+  for (int i = 0; i < n; i += kWidth) {
+    const F x = load_logits(logits, i, n, mask);
+    if (Simd::any(Simd::is_nan(x))) return true;
+  }
+  return false;
+}
+
+template <class T, bool kEntropy>
+inline void chunk_sum_impl(const T* logits, int n, const uint16_t* mask, float inv_temperature,
+                           ChunkSum* out, float* weighted_sum) {
+  const float max_logit = chunk_max(logits, n, mask);
+  out->max_logit = max_logit;
+  if (kEntropy) *weighted_sum = 0.0f;
+  if (max_logit == negative_infinity()) {
+    out->sum = any_nan(logits, n, mask) ? __builtin_nanf("") : 0.0f;
+    return;
+  }
+  const F max = Simd::set(max_logit), scale = Simd::set(inv_temperature), zero = Simd::set(0.0f);
+  F acc[kUnroll], weighted[kUnroll];
+  for (int u = 0; u < kUnroll; ++u) acc[u] = weighted[u] = zero;
+  for (int i = 0; i < n; i += kBlock) {
+    for (int u = 0; u < kUnroll; ++u) {
+      const F x = load_logits(logits, i + u * kWidth, n, mask);
+      const F y = Simd::mul(Simd::sub(x, max), scale);
+      const F weight = exp_nonpositive(y);
+      acc[u] = Simd::add(acc[u], weight);
+      // y is -inf where weight is 0: the product would be NaN.
+      if (kEntropy)
+        weighted[u] = Simd::multiply_add(weight, Simd::max(Simd::set(-128.0f), y), weighted[u]);
+    }
+  }
+  out->sum = Simd::reduce_add(add_all(acc));
+  if (kEntropy) *weighted_sum = Simd::reduce_add(add_all(weighted));
+}
+
+template <class T>
+void chunk_sum(const void* logits, int n, const uint16_t* mask, float inv_temperature,
+               ChunkSum* out) {
+  chunk_sum_impl<T, false>(static_cast<const T*>(logits), n, mask, inv_temperature, out, nullptr);
+}
+
+template <class T>
+void chunk_sum_entropy(const void* logits, int n, const uint16_t* mask, float inv_temperature,
+                       ChunkSum* out, float* weighted_sum) {
+  chunk_sum_impl<T, true>(static_cast<const T*>(logits), n, mask, inv_temperature, out,
+                          weighted_sum);
+}
+
+template <class T>
+void group_max(const void* logits, int n, const uint16_t* mask, float* out) {
+  for (int group = 0; group * kMaxGroup < n; ++group) {
+    const int begin = group * kMaxGroup;
+    const int size = n - begin < kMaxGroup ? n - begin : kMaxGroup;
+    out[group] = chunk_max(static_cast<const T*>(logits) + begin, size,
+                           mask ? mask + begin / kMaskBits : nullptr);
+  }
+}
+
+template <class T>
+int filter_at_least(const void* logits, int n, const uint16_t* mask, float threshold, float* out,
+                    int capacity) {
+  const F limit = Simd::set(threshold);
+  int count = 0;
+  for (int i = 0; i < n; i += kWidth) {
+    const F x = load_logits(static_cast<const T*>(logits), i, n, mask);
+    const typename Simd::Mask kept = Simd::greater_equal(x, limit);
+    if (!Simd::any(kept)) continue;
+    // Room for a whole vector is asked for, since the compressed store may write one.
+    if (count + kWidth > capacity) return -1;
+    count += Simd::compress_store(out + count, kept, x);
+  }
+  return count;
+}
+
+template <class T>
+float law_probs(const void* logits, int n, const uint16_t* mask, const RowStats& stats,
+                float* probs) {
+  const F max = Simd::set(stats.max_logit), scale = Simd::set(stats.inv_temperature);
+  const F log_normalizer = Simd::set(stats.log_normalizer), cutoff = Simd::set(stats.cutoff);
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kBlock) {
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = i + u * kWidth;
+      if (at >= n) break;
+      const F x = load_logits(static_cast<const T*>(logits), at, n, mask);
+      const F y = Simd::sub(Simd::mul(Simd::sub(x, max), scale), log_normalizer);
+      const F prob = Simd::zero_where(Simd::less(x, cutoff), exp_nonpositive(y));
+      acc[u] = Simd::add(acc[u], prob);
+      store_floats(probs, at, n, prob);
+    }
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
+// The shared tail of both residuals: max(0, scale * prob - draft_prob), NaN kept.
+inline F residual_weight(F prob, F scale, F draft_prob) {
+  return Simd::max(Simd::set(0.0f), Simd::sub(Simd::mul(scale, prob), draft_prob));
+}
+
+inline F law_of_logits(F x, const RowStats& stats) {
+  const F y = Simd::sub(
+      Simd::mul(Simd::sub(x, Simd::set(stats.max_logit)), Simd::set(stats.inv_temperature)),
+      Simd::set(stats.log_normalizer));
+  return Simd::zero_where(Simd::less(x, Simd::set(stats.cutoff)), exp_nonpositive(y));
+}
+
+template <class T>
+float subtract_law(float* probs, int n, float scale, const void* draft, int64_t draft_vocab_size,
+                   const RowStats& stats, const int32_t* ids) {
+  const T* row = static_cast<const T*>(draft);
+  const F scales = Simd::set(scale);
+  F total = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kWidth) {
+    T values[kWidth];
+    const int size = n - i < kWidth ? n - i : kWidth;
+    gather_logits(row, draft_vocab_size, ids + i, size, values);
+    for (int lane = size; lane < kWidth; ++lane) values[lane] = T::negative_infinity();
+    const F x = Simd::load(values);
+    // -inf - max is -inf, and a law without truncation has cutoff -inf: exp gives 0 there.
+    const F weight = residual_weight(load_floats(probs, i, n), scales, law_of_logits(x, stats));
+    total = Simd::add(total, weight);
+    store_floats(probs, i, n, weight);
+  }
+  return Simd::reduce_add(total);
+}
+
+template <class T>
+float subtract_aligned_law(float* probs, int n, float scale, const void* draft,
+                           const RowStats& stats) {
+  const F scales = Simd::set(scale);
+  F total = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kWidth) {
+    const F x = load_logits(static_cast<const T*>(draft), i, n, nullptr);
+    const F weight = residual_weight(load_floats(probs, i, n), scales, law_of_logits(x, stats));
+    total = Simd::add(total, weight);
+    store_floats(probs, i, n, weight);
+  }
+  return Simd::reduce_add(total);
+}
+
+void exp_weights(const float* x, int n, float max_logit, float inv_temperature, float* weights) {
+  const F max = Simd::set(max_logit), scale = Simd::set(inv_temperature);
+  for (int i = 0; i < n; i += kWidth) {
+    store_floats(weights, i, n,
+                 exp_nonpositive(Simd::mul(Simd::sub(load_floats(x, i, n), max), scale)));
+  }
+}
+
+float sum_floats(const float* x, int n) {
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kBlock) {
+    for (int u = 0; u < kUnroll && i + u * kWidth < n; ++u) {
+      acc[u] = Simd::add(acc[u], load_floats(x, i + u * kWidth, n));
+    }
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
+void mask_from_map(const int32_t* map, int64_t n, uint16_t* mask) {
+  for (int64_t word = 0; word * kMaskBits < n; ++word) {
+    uint32_t bits = 0;
+    for (int bit = 0; bit < kMaskBits && word * kMaskBits + bit < n; ++bit) {
+      bits |= static_cast<uint32_t>(map[word * kMaskBits + bit] >= 0) << bit;
+    }
+    mask[word] = static_cast<uint16_t>(bits);
+  }
+}
+
+constexpr RowKernels make_table(const char* name) {
+  return {name,
+          {chunk_sum<Float32>, chunk_sum<Float16>, chunk_sum<BFloat16>},
+          {chunk_sum_entropy<Float32>, chunk_sum_entropy<Float16>, chunk_sum_entropy<BFloat16>},
+          {group_max<Float32>, group_max<Float16>, group_max<BFloat16>},
+          {filter_at_least<Float32>, filter_at_least<Float16>, filter_at_least<BFloat16>},
+          {law_probs<Float32>, law_probs<Float16>, law_probs<BFloat16>},
+          {subtract_law<Float32>, subtract_law<Float16>, subtract_law<BFloat16>},
+          {subtract_aligned_law<Float32>, subtract_aligned_law<Float16>,
+           subtract_aligned_law<BFloat16>},
+          exp_weights,
+          sum_floats,
+          mask_from_map};
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows are visited position by position over the whole batch: a request that has stopped costs
+// nothing more (early exit), and every position's rows share the threads. Draft rows are read only
+// where a draft is rejected.
+#include "common/cpu/verify_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/cpu/residual.h"
+#include "common/status.h"
+
+namespace hetero_spec {
+namespace {
+
+constexpr int64_t kDrawGrain = 2;  // chunks of a draw per task
+
+// What is drawn at the row where a request stops.
+enum class Draw { kTarget, kResidual };
+
+struct Stop {
+  int64_t request_idx;
+  int64_t position;
+  Draw draw;
+  float scale;  // of the target law in the residual: 1 for the token rule, P_tau for the block rule
+  RowLaw target;         // law of the row (unused for rows of probabilities)
+  RowStats draft;        // law of the draft row, for a residual
+  const ChunkSum* sums;  // the row's chunk sums while they last, else null
+};
+
+class Verifier {
+ public:
+  Verifier(const Ragged& ragged, const VerifyInputs& inputs, const VerifyOutputs& outputs,
+           const Parallel& parallel)
+      : ragged_(ragged), in_(inputs), out_(outputs), parallel_(parallel), kernels_(row_kernels()) {
+    for (int64_t b = 0; b < ragged_.batch_size; ++b) {
+      num_drafts_.push_back(num_valid_draft_tokens(ragged_, b));
+      params_.push_back(request_params(in_.params, b));
+      out_.num_accepted_tokens[b] = 0;
+      out_.status[b] =
+          !in_.are_probs && std::isnan(params_[b].inv_temperature) ? kInvalidParameter : 0;
+    }
+    std::fill_n(out_.output_token_ids, ragged_.batch_size * width(), kPlaceholderTokenId);
+  }
+
+  // Section 1 of the rules: token by token.
+  void token_rule() {
+    std::vector<int64_t> live(ragged_.batch_size);
+    for (int64_t b = 0; b < ragged_.batch_size; ++b) live[b] = b;
+    for (int64_t position = 0; !live.empty(); ++position) {
+      target_laws(live, position);
+      draft_laws(live, position);
+      std::vector<int64_t> still_live;
+      std::vector<Stop> stops;
+      for (size_t idx = 0; idx < live.size(); ++idx) {
+        const int64_t b = live[idx];
+        Stop stop = stop_at(b, position, idx);
+        if (accepts(b, position, idx, &stop)) {
+          still_live.push_back(b);
+        } else {
+          stops.push_back(stop);
+        }
+      }
+      draw(stops);
+      live.swap(still_live);
+    }
+  }
+
+  // The block rule of Sun et al. 2024 (arXiv 2403.10444): every row is read, the longest accepted
+  // block wins.
+  void block_rule() {
+    const int64_t batch = ragged_.batch_size;
+    std::vector<std::vector<RowLaw>> targets(batch);
+    std::vector<std::vector<RowStats>> drafts(batch);
+    std::vector<int64_t> live(batch);
+    for (int64_t b = 0; b < batch; ++b) live[b] = b;
+    std::vector<float> prefix(batch, 1.0f);  // P_i of the walk
+    std::vector<std::vector<float>> prefixes(batch, std::vector<float>{1.0f});
+    std::vector<Stop> stops(batch);
+    std::vector<int64_t> accepted(batch, 0);
+    for (int64_t position = 0; !live.empty(); ++position) {
+      target_laws(live, position);
+      draft_laws(live, position);
+      const std::vector<double> residual_masses = residual_mass(live, position, prefix);
+      std::vector<int64_t> still_live;
+      for (size_t idx = 0; idx < live.size(); ++idx) {
+        const int64_t b = live[idx];
+        targets[b].push_back(target_laws_[idx]);
+        drafts[b].push_back(draft_stats_[idx]);
+        const bool bad_row = flag_target(b, idx);
+        float target_prob = 0.0f, draft_prob = 0.0f;
+        const bool has_next = !bad_row && position < num_drafts_[b] &&
+                              draft_token_is_sound(b, position, idx, &target_prob, &draft_prob);
+        // The block that ends here, x_1..x_position, competes with h_position; h_0 is never asked
+        // for.
+        const bool is_last = !has_next;
+        if (position > 0 && !bad_row) {
+          const double sum = residual_masses[idx], walked = prefix[b];
+          const double denominator = sum + 1.0 - walked;
+          const double h = is_last ? walked : (denominator > 0.0 ? sum / denominator : 1.0);
+          const int64_t row = target_row(ragged_, b, position - 1);
+          if (accept_uniform(in_.uniforms, b, row, position - 1) < h) accepted[b] = position;
+        }
+        if (is_last) {
+          if (bad_row) accepted[b] = std::min(accepted[b], position);
+          const int64_t tau = accepted[b];
+          const bool whole = tau == position;
+          stops[b] = {b,
+                      tau,
+                      whole ? Draw::kTarget : Draw::kResidual,
+                      prefixes[b][tau],
+                      targets[b][tau],
+                      drafts[b][tau],
+                      nullptr};
+          continue;
+        }
+        const double ratio = static_cast<double>(prefix[b]) * target_prob / draft_prob;
+        prefix[b] = static_cast<float>(std::min(ratio, 1.0));
+        prefixes[b].push_back(prefix[b]);
+        still_live.push_back(b);
+      }
+      live.swap(still_live);
+    }
+    for (int64_t b = 0; b < batch; ++b) {
+      out_.num_accepted_tokens[b] = static_cast<int32_t>(accepted[b]);
+      for (int64_t i = 0; i < accepted[b]; ++i) output(b)[i] = draft_token(b, i);
+    }
+    draw(stops);
+  }
+
+ private:
+  int64_t width() const { return ragged_.max_draft_tokens + 1; }
+  int32_t* output(int64_t b) const { return out_.output_token_ids + b * width(); }
+  int64_t draft_row(int64_t b, int64_t position) const {
+    return first_token(ragged_, b) + position;
+  }
+  int32_t draft_token(int64_t b, int64_t position) const {
+    return ragged_.draft_token_ids[draft_row(b, position)];
+  }
+  bool in_vocabulary(int32_t id) const { return id >= 0 && id < in_.target.vocab_size; }
+
+  Stop stop_at(int64_t b, int64_t position, size_t idx) const {
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    return {b,
+            position,
+            Draw::kTarget,
+            1.0f,
+            target_laws_[idx],
+            draft_stats_[idx],
+            in_.are_probs ? nullptr : &target_sums_[idx * chunks]};
+  }
+
+  // Laws of one position's rows of the live requests, in their order.
+  void target_laws(const std::vector<int64_t>& live, int64_t position) {
+    target_laws_.resize(live.size());
+    if (in_.are_probs) return;
+    std::vector<RowRequest> rows;
+    for (const int64_t b : live) rows.push_back({target_row(ragged_, b, position), params_[b]});
+    compute_row_laws(in_.target, rows.data(), static_cast<int64_t>(rows.size()), false, parallel_,
+                     &target_sums_, target_laws_.data());
+  }
+
+  void draft_laws(const std::vector<int64_t>& live, int64_t position) {
+    draft_stats_.assign(live.size(), RowStats{0.0f, 1.0f, 0.0f, -INFINITY});
+    if (!in_.has_draft_law || in_.are_probs) return;
+    std::vector<RowRequest> rows;
+    std::vector<size_t> places;
+    for (size_t idx = 0; idx < live.size(); ++idx) {
+      const int64_t b = live[idx];
+      if (position >= num_drafts_[b]) continue;
+      if (in_.draft_stats) {
+        draft_stats_[idx] = in_.draft_stats[draft_row(b, position)];
+      } else {
+        rows.push_back({draft_row(b, position), params_[b]});
+        places.push_back(idx);
+      }
+    }
+    if (rows.empty()) return;
+    std::vector<RowLaw> laws(rows.size());
+    compute_row_laws(in_.draft, rows.data(), static_cast<int64_t>(rows.size()), false, parallel_,
+                     &draft_sums_, laws.data());
+    for (size_t i = 0; i < places.size(); ++i) draft_stats_[places[i]] = laws[i].stats;
+  }
+
+  // A target row that is no law: flagged, and the request ends there with a valid id.
+  bool flag_target(int64_t b, size_t idx) {
+    if (in_.are_probs) return false;  // seen where the row is summed
+    const RowStats& stats = target_laws_[idx].stats;
+    if (is_invalid(stats)) {
+      if (!(out_.status[b] & kInvalidParameter)) out_.status[b] |= kTargetNan;
+      return true;
+    }
+    if (is_empty(stats)) out_.status[b] |= kTargetEmpty;
+    return is_empty(stats);
+  }
+
+  // Probabilities of the drafted token; false (and flagged) where the draft breaks its contract.
+  bool draft_token_is_sound(int64_t b, int64_t position, size_t idx, float* target_prob,
+                            float* draft_prob) {
+    const int32_t token = draft_token(b, position);
+    if (!in_vocabulary(token)) {
+      out_.status[b] |= kDraftOutOfRange;
+      return false;
+    }
+    *target_prob = target_prob_of(b, position, token, idx);
+    *draft_prob = draft_prob_of(b, position, token, idx);
+    if (!(*draft_prob > 0.0f)) {
+      out_.status[b] |= kDraftZero;
+      return false;
+    }
+    return true;
+  }
+
+  float target_prob_of(int64_t b, int64_t position, int32_t token, size_t idx) const {
+    const float value = in_.target.row(target_row(ragged_, b, position)).at(token);
+    return in_.are_probs ? value : law_prob(target_laws_[idx].stats, value, token);
+  }
+
+  float draft_prob_of(int64_t b, int64_t position, int32_t token, size_t idx) const {
+    if (!in_.has_draft_law) return 1.0f;
+    const int64_t id = in_.target_to_draft_ids ? in_.target_to_draft_ids[token] : token;
+    if (id < 0 || id >= in_.draft.vocab_size) return 0.0f;
+    const float value = in_.draft.row(draft_row(b, position)).at(id);
+    return in_.are_probs ? value : law_prob(draft_stats_[idx], value, id);
+  }
+
+  // One step of the token rule; on a stop, `stop` says what to draw.
+  bool accepts(int64_t b, int64_t position, size_t idx, Stop* stop) {
+    if (flag_target(b, idx) || position >= num_drafts_[b]) return false;
+    float target_prob = 0.0f, draft_prob = 0.0f;
+    const bool sound = draft_token_is_sound(b, position, idx, &target_prob, &draft_prob);
+    // Strictly less, with a uniform in [0, 1): a token that the target excludes is never accepted.
+    const double uniform =
+        accept_uniform(in_.uniforms, b, target_row(ragged_, b, position), position);
+    if (sound && uniform * draft_prob < static_cast<double>(target_prob)) {
+      output(b)[position] = draft_token(b, position);
+      out_.num_accepted_tokens[b] = static_cast<int32_t>(position + 1);
+      return true;
+    }
+    // A draft outside the vocabulary says nothing about the draft law: the target law is drawn
+    // from.
+    if (in_vocabulary(draft_token(b, position))) stop->draw = Draw::kResidual;
+    return false;
+  }
+
+  // ---- draws
+  // -------------------------------------------------------------------------------------------------
+
+  // Weights of one chunk of the row where a request stops; returns their sum.
+  float weights(const Stop& stop, Draw draw, int64_t chunk, float* out) const {
+    const int64_t b = stop.request_idx;
+    const LogitRow row = in_.target.row(target_row(ragged_, b, stop.position));
+    const int n = row.chunk_size(chunk);
+    float sum;
+    if (in_.are_probs) {
+      const float* probs = static_cast<const float*>(row.chunk(chunk));
+      for (int i = 0; i < n; ++i) out[i] = probs[i] < 0.0f ? 0.0f : probs[i];  // NaN is kept
+      sum = kernels_.sum(out, n);
+    } else {
+      sum = target_chunk_probs(row, stop.target.stats, chunk, out);
+    }
+    if (draw == Draw::kTarget) return sum;
+    if (!in_.has_draft_law) {
+      return subtract_one_hot_chunk(draft_token(b, stop.position), stop.scale, chunk, n, out);
+    }
+    const LogitRow draft = in_.draft.row(draft_row(b, stop.position));
+    if (in_.are_probs) {
+      const float* probs = static_cast<const float*>(draft.chunk(chunk));
+      for (int i = 0; i < n; ++i) out[i] = residual_weight(stop.scale, out[i], probs[i]);
+      return kernels_.sum(out, n);
+    }
+    return subtract_draft_chunk(draft, stop.draft, in_.target_to_draft_ids, stop.scale, chunk, n,
+                                out);
+  }
+
+  // Mass of (P_i target - draft)+ at one position of the live requests, for the block rule.
+  std::vector<double> residual_mass(const std::vector<int64_t>& live, int64_t position,
+                                    const std::vector<float>& prefix) {
+    std::vector<Stop> rows;
+    std::vector<size_t> places;
+    for (size_t idx = 0; idx < live.size(); ++idx) {
+      if (position >= num_drafts_[live[idx]]) continue;  // the last row: its h needs no residual
+      Stop row = stop_at(live[idx], position, idx);
+      row.draw = Draw::kResidual;
+      row.scale = prefix[live[idx]];
+      rows.push_back(row);
+      places.push_back(idx);
+    }
+    std::vector<double> masses;
+    chunk_masses(rows, &masses);
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    std::vector<double> totals(live.size(), 0.0);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        totals[places[row]] += masses[row * chunks + chunk];
+    }
+    return totals;
+  }
+
+  bool is_law(const Stop& stop) const {
+    return in_.are_probs || !(is_invalid(stop.target.stats) || is_empty(stop.target.stats));
+  }
+
+  // Mass of each chunk of each row; 0 for rows that are no law.
+  void chunk_masses(const std::vector<Stop>& stops, std::vector<double>* masses) {
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    masses->assign(stops.size() * chunks, 0.0);
+    parallel_for(parallel_, static_cast<int64_t>(masses->size()), kDrawGrain,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t task = begin; task < end; ++task) {
+                     const Stop& stop = stops[task / chunks];
+                     if (is_law(stop)) (*masses)[task] = chunk_mass(stop, stop.draw, task % chunks);
+                   }
+                 });
+  }
+
+  double chunk_mass(const Stop& stop, Draw draw, int64_t chunk) const {
+    const RowStats& stats = stop.target.stats;
+    // The pass that made the law left the sums of an untruncated row: a bonus reads one more chunk
+    // only.
+    if (draw == Draw::kTarget && stop.sums && !is_truncated(stats) && !is_greedy(stats)) {
+      const ChunkSum& sum = stop.sums[chunk];
+      if (sum.sum == 0.0f) return 0.0;
+      const double y =
+          (static_cast<double>(sum.max_logit) - stats.max_logit) * stats.inv_temperature;
+      return sum.sum * std::exp(y - stats.log_normalizer);
+    }
+    return weights(stop, draw, chunk, chunk_buffer());
+  }
+
+  // Draws the token of every stopped request.
+  void draw(const std::vector<Stop>& stops) {
+    std::vector<double> masses;
+    chunk_masses(stops, &masses);
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    parallel_for(parallel_, static_cast<int64_t>(stops.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t idx = begin; idx < end; ++idx) emit(stops[idx], &masses[idx * chunks]);
+    });
+  }
+
+  void emit(const Stop& stop, double* masses) {
+    const int64_t b = stop.request_idx;
+    int32_t* token = output(b) + stop.position;
+    const LogitRow row = in_.target.row(target_row(ragged_, b, stop.position));
+    if (!is_law(stop)) {
+      *token = static_cast<int32_t>(is_empty(stop.target.stats) ? 0 : lowest_argmax(row));
+      return;
+    }
+    Draw draw = stop.draw;
+    int64_t id = pick(stop, draw, masses);
+    if (id < 0 && draw == Draw::kResidual) {
+      // No mass left (target and draft are equal but for rounding), or a draft row with NaN.
+      out_.status[b] |= draft_is_nan(stop) ? kDraftZero : kResidualEmpty;
+      draw = Draw::kTarget;
+      for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) {
+        masses[chunk] = chunk_mass(stop, draw, chunk);
+      }
+      id = pick(stop, draw, masses);
+    }
+    if (id < 0) {  // a row of probabilities that is no law
+      double total = 0.0;
+      for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) total += masses[chunk];
+      const bool is_nan = !std::isfinite(total);
+      out_.status[b] |= is_nan ? kTargetNan : kTargetEmpty;
+      id = is_nan ? lowest_argmax(row) : 0;
+    }
+    *token = static_cast<int32_t>(id);
+  }
+
+  bool draft_is_nan(const Stop& stop) const {
+    if (!in_.has_draft_law) return false;
+    if (!in_.are_probs) return is_invalid(stop.draft);
+    const LogitRow draft = in_.draft.row(draft_row(stop.request_idx, stop.position));
+    for (int64_t chunk = 0; chunk < num_chunks(draft.vocab_size); ++chunk) {
+      if (std::isnan(
+              kernels_.sum(static_cast<const float*>(draft.chunk(chunk)), draft.chunk_size(chunk))))
+        return true;
+    }
+    return false;
+  }
+
+  // Inverse CDF in vocabulary order: the chunk first, then only that chunk again. -1 if there is no
+  // finite mass.
+  int64_t pick(const Stop& stop, Draw draw, const double* masses) const {
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    double total = 0.0;
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) total += masses[chunk];
+    if (!(total > 0.0) || !std::isfinite(total)) return -1;
+    const int64_t row = target_row(ragged_, stop.request_idx, stop.position);
+    const double goal =
+        total * resample_uniform(in_.uniforms, stop.request_idx, row, stop.position);
+    double passed = 0.0;
+    int64_t chosen = -1, last = -1;
+    for (int64_t chunk = 0; chunk < chunks && chosen < 0; ++chunk) {
+      if (!(masses[chunk] > 0.0)) continue;
+      last = chunk;
+      if (passed + masses[chunk] > goal) {
+        chosen = chunk;
+      } else {
+        passed += masses[chunk];
+      }
+    }
+    if (chosen < 0) {  // the last sum rounded down to the goal
+      chosen = last;
+      passed -= masses[last];
+    }
+    float* buffer = chunk_buffer();
+    weights(stop, draw, chosen, buffer);
+    const LogitRow logits = in_.target.row(row);
+    const int within = pick_in_chunk(buffer, logits.chunk_size(chosen), goal - passed);
+    return within < 0 ? -1 : chosen * kChunk + within;
+  }
+
+  const Ragged& ragged_;
+  const VerifyInputs& in_;
+  const VerifyOutputs& out_;
+  const Parallel& parallel_;
+  const RowKernels& kernels_;
+  std::vector<int64_t> num_drafts_;
+  std::vector<RequestParams> params_;
+  std::vector<RowLaw> target_laws_;
+  std::vector<RowStats> draft_stats_;
+  std::vector<ChunkSum> target_sums_, draft_sums_;
+};
+
+}  // namespace
+
+void verify(const Ragged& ragged, const VerifyInputs& inputs, const VerifyOutputs& outputs,
+            const Parallel& parallel) {
+  if (ragged.batch_size == 0) return;
+  Verifier verifier(ragged, inputs, outputs, parallel);
+  if (inputs.rule == Rule::kToken) {
+    verifier.token_rule();
+  } else {
+    verifier.block_rule();
+  }
+}
+
+}  // namespace hetero_spec

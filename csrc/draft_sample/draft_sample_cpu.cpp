@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <vector>
+
+#include "common/philox.h"
+#include "common/ragged.h"
+#include "draft_sample/draft_sample.h"
+
+namespace hetero_spec {
+namespace {
+
+// Inverse CDF over the chunks, then inside one. Chunk masses of an untruncated row are left from
+// the pass that made the law; a truncated one is summed again.
+int64_t draw_id(const LogitRow& row, const RowStats& law, const ChunkSum* sums, double uniform) {
+  const RowKernels& kernels = row_kernels();
+  const auto probs_of = [&](int64_t chunk) {
+    return kernels.law_probs[static_cast<int>(row.dtype)](
+        row.chunk(chunk), row.chunk_size(chunk), row.chunk_mask(chunk), law, chunk_buffer());
+  };
+  const int64_t chunks = num_chunks(row.vocab_size);
+  std::vector<double> masses(chunks);
+  double total = 0.0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (is_truncated(law)) {
+      masses[chunk] = probs_of(chunk);
+    } else if (sums[chunk].sum > 0.0f) {
+      masses[chunk] =
+          sums[chunk].sum * std::exp((static_cast<double>(sums[chunk].max_logit) - law.max_logit) *
+                                         law.inv_temperature -
+                                     law.log_normalizer);
+    }
+    total += masses[chunk];
+  }
+  const double goal = uniform * total;
+  double passed = 0.0;
+  int64_t chosen = -1;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (!(masses[chunk] > 0.0)) continue;
+    if (chosen >= 0) passed += masses[chosen];
+    chosen = chunk;
+    if (passed + masses[chunk] > goal) break;
+  }
+  if (chosen < 0) return -1;
+  probs_of(chosen);
+  const int within = pick_in_chunk(chunk_buffer(), row.chunk_size(chosen), goal - passed);
+  return within < 0 ? -1 : chosen * kChunk + within;
+}
+
+}  // namespace
+
+void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
+                      const int32_t* draft_to_target_ids, const SamplingParams& params,
+                      const DraftUniforms& uniforms, const DraftSampleOutputs& outputs,
+                      const Parallel& parallel) {
+  LogitMatrix masked = draft_logits;
+  DraftMask mask;
+  if (draft_to_target_ids) {
+    mask = DraftMask::from_draft_to_target(draft_to_target_ids, draft_logits.vocab_size);
+    mask.apply_to(&masked);
+  }
+  std::vector<RowRequest> requests;
+  for (int64_t b = 0; b < batch_size; ++b) requests.push_back({b, request_params(params, b)});
+  std::vector<RowLaw> laws(batch_size);
+  std::vector<ChunkSum> sums;
+  compute_row_laws(masked, requests.data(), batch_size, true, parallel, &sums, laws.data());
+  const int64_t chunks = num_chunks(masked.vocab_size);
+  parallel_for(parallel, batch_size, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const LogitRow row = masked.row(b);
+      const RowStats& law = laws[b].stats;
+      int64_t id = -1;
+      if (is_greedy(law)) {
+        id = greedy_id(law);
+      } else if (!is_invalid(law) && !is_empty(law)) {
+        const double uniform =
+            uniforms.samples
+                ? uniforms.samples[b]
+                : uniform_sample(uniforms.seeds[b], uniforms.positions[b], Stream::kPropose);
+        id = draw_id(row, law, &sums[b * chunks], uniform);
+      }
+      outputs.stats[b] = law;
+      outputs.draft_token_ids[b] = static_cast<int32_t>(id);
+      outputs.target_token_ids[b] =
+          id < 0 ? kPlaceholderTokenId
+                 : (draft_to_target_ids ? draft_to_target_ids[id] : static_cast<int32_t>(id));
+      outputs.probs[b] = id < 0 ? 0.0f : law_prob(law, row.at(id), id);
+      outputs.entropy[b] = id < 0 ? 0.0f : static_cast<float>(laws[b].entropy);
+      outputs.max_prob[b] = id < 0 ? 0.0f : is_greedy(law) ? 1.0f : std::exp(-law.log_normalizer);
+    }
+  });
+}
+
+}  // namespace hetero_spec
