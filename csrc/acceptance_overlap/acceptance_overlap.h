@@ -5,7 +5,7 @@
 //   target_logits        float32 | float16 | bfloat16 [rows, V], last stride 1, any row stride
 //   draft_logits         float32 | float16 | bfloat16 [rows, Vd], the same
 //   draft_stats          float32 [rows, 4] or null: then with the same parameters as the target
-//   target_to_draft_ids  int32 [V] or null (same ids; Vd <= V)
+//   target_to_draft_ids  int32 [V] or null (same ids; Vd = V)
 //   params               one value, or one per row
 //   overlap              float32 [rows] in [0, 1]; NaN where either row is no law
 #pragma once

@@ -29,9 +29,9 @@ Tensor acceptance_overlap(const Tensor& target_logits, const Tensor& draft_logit
   const int32_t* map =
       optional_data<int32_t>(target_to_draft_ids, ScalarType::Int, {target_logits.size(1)},
                              target_logits, kOp, "target_to_draft_ids");
-  STD_TORCH_CHECK(map || draft.vocab_size <= target.vocab_size, kOp,
-                  ": draft_logits must be at most ", target.vocab_size,
-                  " ids wide without target_to_draft_ids, got ", draft.vocab_size);
+  STD_TORCH_CHECK(map || draft.vocab_size == target.vocab_size, kOp, ": draft_logits must be ",
+                  target.vocab_size, " ids wide without target_to_draft_ids, got ",
+                  draft.vocab_size);
   const RowStats* stats = optional_data<RowStats>(draft_stats, ScalarType::Float, {rows, 4},
                                                   target_logits, kOp, "draft_stats");
   Tensor overlap = new_tensor(target_logits, {rows}, ScalarType::Float);

@@ -3,7 +3,8 @@
 // sees simt/device.h, which runs the same source on the CPU.
 //
 // What the two need differently sits here, behind one function each: shared memory, launching, and
-// the few instructions that have no name in CUDA C++. Everything else in a kernel is plain CUDA C++.
+// the few instructions that have no name in CUDA C++. Everything else in a kernel is plain CUDA
+// C++.
 #pragma once
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
@@ -71,6 +72,18 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return result;
 #else
   return std::exp2f(x);
+#endif
+}
+
+// A value that other blocks may be changing by atomics at this moment: read once, ordered by
+// nothing.
+__device__ __forceinline__ int32_t load_relaxed(const int32_t* address) {
+#if defined(__CUDACC__)
+  int32_t value;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+#else
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
 #endif
 }
 

@@ -34,7 +34,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> draft_sample(
       optional_data<int64_t>(seeds, ScalarType::Long, {batch_size}, draft_logits, kOp, "seeds");
   uniforms.positions = optional_data<int64_t>(positions, ScalarType::Long, {batch_size},
                                               draft_logits, kOp, "positions");
-  STD_TORCH_CHECK(uniforms.samples || (uniforms.seeds && uniforms.positions), kOp,
+  STD_TORCH_CHECK(uniform_samples.has_value() || (seeds.has_value() && positions.has_value()), kOp,
                   ": uniform_samples must be given, or seeds and positions, got neither");
 
   Tensor target_token_ids = new_tensor(draft_logits, {batch_size}, ScalarType::Int);

@@ -12,7 +12,7 @@
 //   draft_stats           float32 [N, 4] their laws as draft_sample returned them, or null:
 //   computed with the request's
 //                         own parameters, over the ids that target_to_draft_ids names
-//   target_to_draft_ids   int32 [V], -1 = not shared, or null: same ids (Vd <= V)
+//   target_to_draft_ids   int32 [V], -1 = not shared, or null: same ids (Vd = V)
 //   params                one value, or one per request
 //   uniforms              float64 [R, 2] (accept, resample), or seeds and positions int64 [B]
 //   output_token_ids      int32 [B, K + 1]: accepted ids, then one recovered or bonus id, then -1

@@ -39,8 +39,8 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample(
     STD_TORCH_CHECK(draft_logits->size(0) == ragged.num_tokens, kOp, ": draft_logits must be [",
                     ragged.num_tokens, ", Vd], got ", shape_of(*draft_logits));
     STD_TORCH_CHECK(
-        inputs.target_to_draft_ids || draft.vocab_size <= inputs.target_logits.vocab_size, kOp,
-        ": draft_logits must be at most ", inputs.target_logits.vocab_size,
+        inputs.target_to_draft_ids || draft.vocab_size == inputs.target_logits.vocab_size, kOp,
+        ": draft_logits must be ", inputs.target_logits.vocab_size,
         " ids wide without target_to_draft_ids, got ", draft.vocab_size);
     inputs.draft_logits = &draft;
     inputs.draft_stats = optional_data<RowStats>(

@@ -5,8 +5,8 @@
 //   matters) draft_probs           float32 [N, V] over target ids, or null: one-hot drafts the rest
 //   as in rejection_sample/rejection_sample.h
 //
-// A row is checked for NaN where it is read whole: at the row where its request stops. Negative
-// entries count as 0.
+// Every target row up to the one where its request stops is summed whole, so that a NaN anywhere in
+// it is flagged. Negative entries count as 0.
 #pragma once
 
 #include "common/cpu/verify_cpu.h"

@@ -162,9 +162,9 @@ def check_batch(
 
 
 def check_width(op: str, draft: Tensor, target: Tensor, has_map: bool) -> None:
-    """Without a map the drafter's ids are the target's: it may be narrower, never wider."""
-    if not has_map and draft.shape[1] > target.shape[1]:
-        expected = f"at most {target.shape[1]} ids wide without target_to_draft_ids"
+    """Without a map the drafter's ids are the target's: a different width means that a map was forgotten."""
+    if not has_map and draft.shape[1] != target.shape[1]:
+        expected = f"{target.shape[1]} ids wide without target_to_draft_ids"
         fail(ValueError, op, "draft_logits", expected, f"shape {list(draft.shape)}")
 
 

@@ -12,7 +12,7 @@ if not MODULE_PATH.exists():
         f"hetero_spec: the compiled module {MODULE_PATH.name} is not beside the package. Build it: "
         "`pip install -e . --no-build-isolation` in the source folder, or reinstall hetero-spec."
     )
-torch.ops.load_library(MODULE_PATH)
+torch.ops.load_library(MODULE_PATH)  # type: ignore[no-untyped-call]
 
 
 def has_cuda() -> bool:

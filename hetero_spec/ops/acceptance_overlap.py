@@ -29,7 +29,7 @@ def acceptance_overlap(
     draft_logits : float32 | float16 | bfloat16 [rows, Vd]
         The drafter's logits at the same positions.
     target_to_draft_ids : int32 [V] or None
-        -1 = not shared. None: the drafter has the target's ids (Vd <= V).
+        -1 = not shared. None: the drafter has the target's ids (Vd = V).
     draft_stats : float32 [rows, 4] or None
         The draft laws, if they were made with other parameters than the target's.
     temperature, top_p, min_p : float, float32 [rows] or None

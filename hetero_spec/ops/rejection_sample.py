@@ -78,8 +78,8 @@ def rejection_sample(
         The draft laws as `draft_sample` returned them: pass them, and verification uses the very law that was drawn
         from. None: made here from draft_logits with the request's own parameters.
     target_to_draft_ids : int32 [V] or None
-        -1 = not shared. None: the drafter has the target's ids (Vd <= V; the target's extra ids have draft
-        probability 0).
+        -1 = not shared. None: the drafter has the target's ids (Vd = V). For heads of different widths over one
+        tokenizer take the maps of `VocabMap`.
     temperature, top_p, min_p : float, float32 [B] or None
         As in `row_stats`. Greedy and sampled requests may mix in one batch.
     top_k : int, int32 [B] or None

@@ -52,7 +52,8 @@ def rejection_sample_probs(
 
     Notes
     -----
-    A row is checked for NaN where it is read whole: at the row where its request stops. Negative entries count as 0.
+    Every target row up to the one where its request stops is summed whole, so that a NaN anywhere in it is flagged.
+    Negative entries count as 0.
 
     Source
     ------

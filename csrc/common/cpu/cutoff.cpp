@@ -20,16 +20,16 @@
 namespace hetero_spec {
 namespace {
 
-constexpr int kBufferSize = 16384;
+constexpr int kBufferSize = 49152;  // with the weights 384 KiB a thread: the second-level cache
 constexpr int kNumBins = 2048;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Per thread, allocated at the first truncated row.
 struct Buffers {
-  std::vector<float> logits = std::vector<float>(kBufferSize + kMaxGroup);
-  std::vector<float> weights = std::vector<float>(kBufferSize + kMaxGroup);
-  std::vector<float> chunk_logits = std::vector<float>(kChunk + kMaxGroup);
-  std::vector<float> chunk_weights = std::vector<float>(kChunk + kMaxGroup);
+  std::vector<float> logits = std::vector<float>(kBufferSize + kVectorRoom);
+  std::vector<float> weights = std::vector<float>(kBufferSize + kVectorRoom);
+  std::vector<float> chunk_logits = std::vector<float>(kChunk + kVectorRoom);
+  std::vector<float> chunk_weights = std::vector<float>(kChunk + kVectorRoom);
   std::vector<int64_t> bin_counts = std::vector<int64_t>(kNumBins);
   std::vector<double> bin_masses = std::vector<double>(kNumBins);
 };
@@ -72,6 +72,7 @@ struct Found {
 struct Search {
   const RowKernels& kernels;
   const LogitRow& row;
+  const ChunkSum* sums;
   float max_logit;
   float inv_temperature;
 
@@ -81,6 +82,7 @@ struct Search {
   int gather(float bound, std::vector<float>& out) const {
     int count = 0;
     for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) {
+      if (sums[chunk].max_logit < bound) continue;
       const int kept = kernels.filter_at_least[dtype()](row.chunk(chunk), row.chunk_size(chunk),
                                                         row.chunk_mask(chunk), bound,
                                                         out.data() + count, kBufferSize - count);
@@ -90,46 +92,47 @@ struct Search {
     return count;
   }
 
-  // Selects among n gathered logits, all in (below, ...], with `above` already passed. Quickselect
-  // on the values by repeated halving: after each partition only the side that holds the cutoff is
-  // looked at again.
-  Found select(float* logits, int n, Goal goal, Found above) const {
-    std::vector<float>& weights = buffers().weights;
-    int begin = 0, end = n;
+  // Selects among the n logits in the buffer, with `above` already passed: a quickselect whose
+  // partitions are vector compressions, so that each round touches only what is left.
+  Found select(int n, Goal goal, Found above) const {
+    float* logits = buffers().logits.data();
+    float* weights = buffers().weights.data();
+    for_pieces(n, [&](int begin, int size) {
+      kernels.exp_weights(logits + begin, size, max_logit, inv_temperature, weights + begin);
+    });
     Found passed = above;
-    while (end - begin > 64) {
-      const float pivot = median_of_three(logits, begin, end);
-      // Descending: values > pivot, then == pivot, then < pivot.
-      const int greater = static_cast<int>(
-          std::partition(logits + begin, logits + end, [&](float x) { return x > pivot; }) -
-          logits);
-      const int equal = static_cast<int>(
-          std::partition(logits + greater, logits + end, [&](float x) { return x == pivot; }) -
-          logits);
-      const double greater_mass = mass_of(logits + begin, greater - begin, weights);
-      if (goal.reached(passed.count + greater - begin, passed.mass + greater_mass)) {
-        end = greater;
-        continue;
+    while (n > 64) {
+      float pivot = pivot_of(logits, n);
+      int64_t count = 0;
+      double mass = 0.0;
+      at_least(logits, weights, n, pivot, &count, &mass);
+      if (count == n) {  // the pivot is the smallest value left: look above it
+        at_least(logits, weights, n, std::nextafter(pivot, INFINITY), &count, &mass);
+        if (!goal.reached(passed.count + count, passed.mass + mass)) {
+          at_least(logits, weights, n, pivot, &count, &mass);
+          passed = {pivot, passed.count + count, passed.mass + mass};
+          return goal.reached(passed.count, passed.mass) ? passed : not_found(passed);
+        }
+        pivot = std::nextafter(pivot, INFINITY);
       }
-      passed.count += greater - begin;
-      passed.mass += greater_mass;
-      const double equal_mass = mass_of(logits + greater, equal - greater, weights);
-      passed.count += equal - greater;
-      passed.mass += equal_mass;
-      if (goal.reached(passed.count, passed.mass)) return {pivot, passed.count, passed.mass};
-      begin = equal;
+      const bool above_pivot = goal.reached(passed.count + count, passed.mass + mass);
+      if (!above_pivot) {
+        passed.count += count;
+        passed.mass += mass;
+      }
+      n = kernels.keep_side(logits, weights, n, pivot, above_pivot);
     }
-    std::sort(logits + begin, logits + end, std::greater<float>());
-    kernels.exp_weights(logits + begin, end - begin, max_logit, inv_temperature, weights.data());
-    for (int i = begin; i < end;) {
+    std::sort(logits, logits + n, std::greater<float>());
+    kernels.exp_weights(logits, n, max_logit, inv_temperature, weights);
+    for (int i = 0; i < n;) {
       const float value = logits[i];
-      for (; i < end && logits[i] == value; ++i) {
+      for (; i < n && logits[i] == value; ++i) {
         passed.count += 1;
-        passed.mass += weights[i - begin];
+        passed.mass += weights[i];
       }
       if (goal.reached(passed.count, passed.mass)) return {value, passed.count, passed.mass};
     }
-    return {-INFINITY, passed.count, passed.mass};
+    return not_found(passed);
   }
 
   // The cutoff among the logits >= bound by histograms of their keys, where they are too many to
@@ -173,7 +176,7 @@ struct Search {
             if (ordered_key(logits[i]) <= high) scratch.logits[count++] = logits[i];
           }
         });
-        return select(scratch.logits.data(), count, goal, passed);
+        return select(count, goal, passed);
       }
       bound = value_of_key(low);
     }
@@ -185,9 +188,9 @@ struct Search {
     Buffers& scratch = buffers();
     float* kept = scratch.chunk_logits.data();
     for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) {
-      const int n =
-          kernels.filter_at_least[dtype()](row.chunk(chunk), row.chunk_size(chunk),
-                                           row.chunk_mask(chunk), bound, kept, kChunk + kMaxGroup);
+      const int n = kernels.filter_at_least[dtype()](row.chunk(chunk), row.chunk_size(chunk),
+                                                     row.chunk_mask(chunk), bound, kept,
+                                                     kChunk + kVectorRoom);
       kernels.exp_weights(kept, n, max_logit, inv_temperature, scratch.chunk_weights.data());
       body(kept, scratch.chunk_weights.data(), n);
     }
@@ -196,24 +199,36 @@ struct Search {
   Found find(float bound, Goal goal) const {
     Buffers& scratch = buffers();
     const int count = gather(bound, scratch.logits);
-    if (count >= 0) return select(scratch.logits.data(), count, goal, {-INFINITY, 0, 0.0});
+    if (count >= 0) return select(count, goal, {-INFINITY, 0, 0.0});
     return narrow(bound, goal);
   }
 
  private:
-  static float median_of_three(const float* x, int begin, int end) {
-    const float a = x[begin], b = x[begin + (end - begin) / 2], c = x[end - 1];
-    return std::max(std::min(a, b), std::min(std::max(a, b), c));
+  static Found not_found(Found passed) { return {-INFINITY, passed.count, passed.mass}; }
+
+  // Median of nine values spread over the array.
+  static float pivot_of(const float* x, int n) {
+    float sample[9];
+    for (int i = 0; i < 9; ++i) sample[i] = x[static_cast<int64_t>(n - 1) * i / 8];
+    std::nth_element(sample, sample + 4, sample + 9);
+    return sample[4];
   }
 
-  double mass_of(const float* logits, int n, std::vector<float>& weights) const {
-    double mass = 0.0;
-    for (int begin = 0; begin < n; begin += kChunk) {
-      const int size = std::min(kChunk, n - begin);
-      kernels.exp_weights(logits + begin, size, max_logit, inv_temperature, weights.data());
-      mass += kernels.sum(weights.data(), size);
-    }
-    return mass;
+  // Calls body(begin, size) for pieces of at most a chunk: sums stay float32 inside a piece only.
+  template <class F>
+  static void for_pieces(int n, F body) {
+    for (int begin = 0; begin < n; begin += kChunk) body(begin, std::min(kChunk, n - begin));
+  }
+
+  void at_least(const float* logits, const float* weights, int n, float pivot, int64_t* count,
+                double* mass) const {
+    *count = 0;
+    *mass = 0.0;
+    for_pieces(n, [&](int begin, int size) {
+      int piece = 0;
+      *mass += kernels.mass_at_least(logits + begin, weights + begin, size, pivot, &piece);
+      *count += piece;
+    });
   }
 };
 
@@ -254,9 +269,9 @@ float LogitRow::at(int64_t id) const {
   return value;
 }
 
-Truncation truncate_row(const LogitRow& row, const RequestParams& params, float max_logit,
-                        double total_sum, bool want_weighted_sum) {
-  const Search search{row_kernels(), row, max_logit, params.inv_temperature};
+Truncation truncate_row(const LogitRow& row, const RequestParams& params, const ChunkSum* sums,
+                        float max_logit, double total_sum, bool want_weighted_sum) {
+  const Search search{row_kernels(), row, sums, max_logit, params.inv_temperature};
   const float lowest = std::numeric_limits<float>::lowest();
   const bool top_k = has_top_k(params, row.num_ids), top_p = has_top_p(params);
   const float min_p = min_p_cutoff(max_logit, params.inv_temperature, params.min_p);

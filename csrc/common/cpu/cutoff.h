@@ -47,10 +47,11 @@ struct Truncation {
   double kept_weighted_sum;  // sum of w * (logit - max) * inv_temperature, if it was wanted
 };
 
-// max_logit and total_sum (of w, over the whole row) come from the pass over the chunks. The row is
-// finite and not greedy. Reads the row once more (top-k: twice); a flat row whose nucleus is most
-// of the vocabulary twice. Memory: fixed buffers per thread, none that grows with the vocabulary.
-Truncation truncate_row(const LogitRow& row, const RequestParams& params, float max_logit,
-                        double total_sum, bool want_weighted_sum);
+// sums, max_logit and total_sum (of w, over the whole row) come from the pass over the chunks. The
+// row is finite and not greedy. Reads the row once more (top-k: twice); a flat row whose nucleus is
+// most of the vocabulary twice. Memory: fixed buffers per thread, none that grows with the
+// vocabulary.
+Truncation truncate_row(const LogitRow& row, const RequestParams& params, const ChunkSum* sums,
+                        float max_logit, double total_sum, bool want_weighted_sum);
 
 }  // namespace hetero_spec

@@ -51,13 +51,7 @@ float subtract_draft_chunk(const LogitRow& draft, const RowStats& stats,
   const int dtype = static_cast<int>(draft.dtype);
   if (ids)
     return kernels.subtract_law[dtype](out, n, scale, draft.logits, draft.vocab_size, stats, ids);
-  const int shared = static_cast<int>(std::clamp<int64_t>(draft.vocab_size - first_id, 0, n));
-  float sum = 0.0f;
-  if (shared > 0) {
-    sum = kernels.subtract_aligned_law[dtype](out, shared, scale, draft.chunk(chunk), stats);
-  }
-  for (int i = shared; i < n; ++i) sum += out[i] *= scale;
-  return sum;
+  return kernels.subtract_aligned_law[dtype](out, n, scale, draft.chunk(chunk), stats);
 }
 
 }  // namespace hetero_spec

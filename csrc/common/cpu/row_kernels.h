@@ -15,6 +15,7 @@
 namespace hetero_spec {
 
 constexpr int kMaskBits = 16;
+constexpr int kVectorRoom = 16;                      // no vector is wider
 constexpr int kMaxGroup = 256;                       // ids per entry of group_max
 constexpr int kGroupsPerChunk = kChunk / kMaxGroup;  // 16
 
@@ -58,6 +59,13 @@ struct RowKernels {
   // exp((x[i] - max) * inv_temperature) for float32 values.
   void (*exp_weights)(const float* x, int n, float max_logit, float inv_temperature,
                       float* weights);
+
+  // Number and mass (sum of weights) of the values >= pivot.
+  float (*mass_at_least)(const float* x, const float* weights, int n, float pivot, int* count);
+
+  // Keeps, in place, the values >= pivot (or those < pivot) with their weights; returns their
+  // number. Both arrays need room for one vector more than n.
+  int (*keep_side)(float* x, float* weights, int n, float pivot, bool upper);
 
   // Sum of n floats; NaN stays NaN.
   float (*sum)(const float* x, int n);

@@ -75,6 +75,13 @@ inline F load_floats(const float* x, int at, int n) {
   return Simd::load_float(lanes);
 }
 
+// 1 in the first n lanes, 0 in the others.
+inline F first_lanes(int n) {
+  float lanes[kWidth];
+  for (int lane = 0; lane < kWidth; ++lane) lanes[lane] = lane < n ? 1.0f : 0.0f;
+  return Simd::load_float(lanes);
+}
+
 inline F add_all(const F (&acc)[kUnroll]) {
   return Simd::add(Simd::add(acc[0], acc[1]), Simd::add(acc[2], acc[3]));
 }
@@ -243,6 +250,43 @@ void exp_weights(const float* x, int n, float max_logit, float inv_temperature, 
   }
 }
 
+float mass_at_least(const float* x, const float* weights, int n, float pivot, int* count) {
+  const F limit = Simd::set(pivot);
+  F acc = Simd::set(0.0f), lanes = acc;
+  const F one = Simd::set(1.0f);
+  for (int i = 0; i < n; i += kWidth) {
+    // Beyond n load_floats gives 0, which may reach the pivot: such lanes get weight 0 and are not
+    // counted.
+    const typename Simd::Mask below = Simd::less(load_floats(x, i, n), limit);
+    acc = Simd::add(acc, Simd::zero_where(below, load_floats(weights, i, n)));
+    const F counted = i + kWidth <= n ? one : first_lanes(n - i);
+    lanes = Simd::add(lanes, Simd::zero_where(below, counted));
+  }
+  *count = static_cast<int>(Simd::reduce_add(lanes));
+  return Simd::reduce_add(acc);
+}
+
+int keep_side(float* x, float* weights, int n, float pivot, bool upper) {
+  const F limit = Simd::set(pivot);
+  int kept = 0;
+  int i = 0;
+  // In place: the write position never passes the read position.
+  for (; i + kWidth <= n; i += kWidth) {
+    const F value = Simd::load_float(x + i), weight = Simd::load_float(weights + i);
+    const typename Simd::Mask mask =
+        upper ? Simd::greater_equal(value, limit) : Simd::less(value, limit);
+    Simd::compress_store(weights + kept, mask, weight);
+    kept += Simd::compress_store(x + kept, mask, value);
+  }
+  for (; i < n; ++i) {
+    if ((x[i] >= pivot) != upper) continue;
+    const float value = x[i], weight = weights[i];
+    x[kept] = value;
+    weights[kept++] = weight;
+  }
+  return kept;
+}
+
 float sum_floats(const float* x, int n) {
   F acc[kUnroll];
   for (F& a : acc) a = Simd::set(0.0f);
@@ -275,6 +319,8 @@ constexpr RowKernels make_table(const char* name) {
           {subtract_aligned_law<Float32>, subtract_aligned_law<Float16>,
            subtract_aligned_law<BFloat16>},
           exp_weights,
+          mass_at_least,
+          keep_side,
           sum_floats,
           mask_from_map};
 }

@@ -54,7 +54,7 @@ RowLaw finish_row(const LogitRow& row, const RequestParams& params, const ChunkS
   RowStats stats{max_logit, params.inv_temperature, 0.0f, -INFINITY};
   double kept = total;
   if (has_truncation(params, row.num_ids)) {
-    const Truncation truncation = truncate_row(row, params, max_logit, total, want_entropy);
+    const Truncation truncation = truncate_row(row, params, sums, max_logit, total, want_entropy);
     stats.cutoff = truncation.cutoff;
     kept = truncation.kept_sum;
     weighted = truncation.kept_weighted_sum;

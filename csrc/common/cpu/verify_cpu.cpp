@@ -95,7 +95,7 @@ class Verifier {
         // The block that ends here, x_1..x_position, competes with h_position; h_0 is never asked
         // for.
         const bool is_last = !has_next;
-        if (position > 0 && !bad_row) {
+        if (position > 0) {
           const double sum = residual_masses[idx], walked = prefix[b];
           const double denominator = sum + 1.0 - walked;
           const double h = is_last ? walked : (denominator > 0.0 ? sum / denominator : 1.0);
@@ -103,7 +103,6 @@ class Verifier {
           if (accept_uniform(in_.uniforms, b, row, position - 1) < h) accepted[b] = position;
         }
         if (is_last) {
-          if (bad_row) accepted[b] = std::min(accepted[b], position);
           const int64_t tau = accepted[b];
           const bool whole = tau == position;
           stops[b] = {b,
@@ -148,17 +147,49 @@ class Verifier {
             1.0f,
             target_laws_[idx],
             draft_stats_[idx],
-            in_.are_probs ? nullptr : &target_sums_[idx * chunks]};
+            &target_sums_[idx * chunks]};
   }
 
   // Laws of one position's rows of the live requests, in their order.
   void target_laws(const std::vector<int64_t>& live, int64_t position) {
     target_laws_.resize(live.size());
-    if (in_.are_probs) return;
+    if (in_.are_probs) return prob_rows(live, position);
     std::vector<RowRequest> rows;
     for (const int64_t b : live) rows.push_back({target_row(ragged_, b, position), params_[b]});
     compute_row_laws(in_.target, rows.data(), static_cast<int64_t>(rows.size()), false, parallel_,
                      &target_sums_, target_laws_.data());
+  }
+
+  // Rows of probabilities are summed whole before anything of them is believed: a NaN anywhere is
+  // flagged. The sums serve a bonus draw.
+  void prob_rows(const std::vector<int64_t>& live, int64_t position) {
+    const int64_t chunks = num_chunks(in_.target.vocab_size);
+    target_sums_.resize(live.size() * chunks);
+    const int64_t tasks = static_cast<int64_t>(target_sums_.size());
+    parallel_for(parallel_, tasks, kDrawGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t row = target_row(ragged_, live[task / chunks], position);
+        target_sums_[task] = {0.0f,
+                              target_probs(in_.target.row(row), task % chunks, chunk_buffer())};
+      }
+    });
+    for (size_t idx = 0; idx < live.size(); ++idx) {
+      double total = 0.0;
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        total += target_sums_[idx * chunks + chunk].sum;
+      const RowStats stats = !std::isfinite(total) ? invalid_stats()
+                             : total > 0.0         ? RowStats{0.0f, 1.0f, 0.0f, -INFINITY}
+                                                   : empty_stats(1.0f);
+      target_laws_[idx] = {stats, 0.0, total};
+    }
+  }
+
+  // One chunk of a row of probabilities; negative entries count as 0, NaN is kept.
+  float target_probs(const LogitRow& row, int64_t chunk, float* out) const {
+    const float* probs = static_cast<const float*>(row.chunk(chunk));
+    const int n = row.chunk_size(chunk);
+    for (int i = 0; i < n; ++i) out[i] = probs[i] < 0.0f ? 0.0f : probs[i];
+    return kernels_.sum(out, n);
   }
 
   void draft_laws(const std::vector<int64_t>& live, int64_t position) {
@@ -185,7 +216,6 @@ class Verifier {
 
   // A target row that is no law: flagged, and the request ends there with a valid id.
   bool flag_target(int64_t b, size_t idx) {
-    if (in_.are_probs) return false;  // seen where the row is summed
     const RowStats& stats = target_laws_[idx].stats;
     if (is_invalid(stats)) {
       if (!(out_.status[b] & kInvalidParameter)) out_.status[b] |= kTargetNan;
@@ -252,14 +282,8 @@ class Verifier {
     const int64_t b = stop.request_idx;
     const LogitRow row = in_.target.row(target_row(ragged_, b, stop.position));
     const int n = row.chunk_size(chunk);
-    float sum;
-    if (in_.are_probs) {
-      const float* probs = static_cast<const float*>(row.chunk(chunk));
-      for (int i = 0; i < n; ++i) out[i] = probs[i] < 0.0f ? 0.0f : probs[i];  // NaN is kept
-      sum = kernels_.sum(out, n);
-    } else {
-      sum = target_chunk_probs(row, stop.target.stats, chunk, out);
-    }
+    const float sum = in_.are_probs ? target_probs(row, chunk, out)
+                                    : target_chunk_probs(row, stop.target.stats, chunk, out);
     if (draw == Draw::kTarget) return sum;
     if (!in_.has_draft_law) {
       return subtract_one_hot_chunk(draft_token(b, stop.position), stop.scale, chunk, n, out);
@@ -299,7 +323,7 @@ class Verifier {
   }
 
   bool is_law(const Stop& stop) const {
-    return in_.are_probs || !(is_invalid(stop.target.stats) || is_empty(stop.target.stats));
+    return !(is_invalid(stop.target.stats) || is_empty(stop.target.stats));
   }
 
   // Mass of each chunk of each row; 0 for rows that are no law.
@@ -321,7 +345,7 @@ class Verifier {
     // only.
     if (draw == Draw::kTarget && stop.sums && !is_truncated(stats) && !is_greedy(stats)) {
       const ChunkSum& sum = stop.sums[chunk];
-      if (sum.sum == 0.0f) return 0.0;
+      if (in_.are_probs || sum.sum == 0.0f) return sum.sum;
       const double y =
           (static_cast<double>(sum.max_logit) - stats.max_logit) * stats.inv_temperature;
       return sum.sum * std::exp(y - stats.log_normalizer);
@@ -357,13 +381,6 @@ class Verifier {
         masses[chunk] = chunk_mass(stop, draw, chunk);
       }
       id = pick(stop, draw, masses);
-    }
-    if (id < 0) {  // a row of probabilities that is no law
-      double total = 0.0;
-      for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) total += masses[chunk];
-      const bool is_nan = !std::isfinite(total);
-      out_.status[b] |= is_nan ? kTargetNan : kTargetEmpty;
-      id = is_nan ? lowest_argmax(row) : 0;
     }
     *token = static_cast<int32_t>(id);
   }

@@ -78,7 +78,8 @@ inline Uniforms verify_uniforms(const std::optional<Tensor>& seeds,
       optional_data<int64_t>(seeds, ScalarType::Long, {ragged.batch_size}, target, op, "seeds");
   out.positions = optional_data<int64_t>(positions, ScalarType::Long, {ragged.batch_size}, target,
                                          op, "positions");
-  STD_TORCH_CHECK(out.samples || (out.seeds && out.positions), op,
+  // Asked of the arguments, not of the pointers: those are null for an empty batch.
+  STD_TORCH_CHECK(uniform_samples.has_value() || (seeds.has_value() && positions.has_value()), op,
                   ": uniform_samples must be given, or seeds and positions, got neither");
   return out;
 }

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row laws on the device: from logits to RowStats. Shared by all ops.
+//
+// Work is split as on the CPU: a chunk of kChunk ids is summed by one warp in float32, the chunks
+// of a row are combined in float64 by the block that finishes the row. Neither depends on the grid,
+// so a row gives the same bits wherever it lands.
+#pragma once
+
+#include "common/gpu.cuh"
+#include "common/reduce.cuh"
+#include "common/row_law.h"
+#include "common/sampling_params.h"
+#include "common/vector_load.cuh"
+
+namespace hetero_spec {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+constexpr float kLargestFloat = 3.402823466e38f;
+
+// (max, sum of 2^y, sum of 2^y * y) with y = (logit - max) * scale, over some ids of a row.
+struct LawSum {
+  float max_logit;
+  float sum;
+  float weighted;
+};
+
+// The factor from logits to exponents of two. A greedy row (infinite 1/T) needs its maximum only,
+// and its NaNs found: any finite scale serves. Clamped, since 0 * inf is NaN.
+__device__ __forceinline__ float exponent_scale(float inv_temperature) {
+  if (inv_temperature == INFINITY) return kLog2E;
+  return fminf(inv_temperature * kLog2E, kLargestFloat);
+}
+
+// What a sum over a maximum of -inf is relative to; any number will do, and -inf would give NaN.
+__device__ __forceinline__ float finite_max(float max_logit) {
+  return max_logit == neg_inf() ? 0.0f : max_logit;
+}
+
+// The sum with another maximum.
+template <bool kWeighted>
+__device__ __forceinline__ LawSum rebased(LawSum sum, float max_logit, float scale) {
+  const float shift = (sum.max_logit - finite_max(max_logit)) * scale;
+  const float factor = gpu::exp2_approx(shift);
+  LawSum out{max_logit, sum.sum * factor, 0.0f};
+  if (kWeighted && factor > 0.0f) out.weighted = factor * (sum.weighted + shift * sum.sum);
+  return out;
+}
+
+template <bool kWeighted>
+__device__ __forceinline__ LawSum merged(LawSum a, LawSum b, float scale) {
+  const float max_logit = fmaxf(a.max_logit, b.max_logit);
+  a = rebased<kWeighted>(a, max_logit, scale);
+  b = rebased<kWeighted>(b, max_logit, scale);
+  return {max_logit, a.sum + b.sum, a.weighted + b.weighted};
+}
+
+// The sum over one chunk, by one warp; all lanes get it. Logits below `cutoff` do not count. NaN
+// and +inf make the sum NaN.
+template <bool kWeighted, class T>
+__device__ __forceinline__ LawSum sum_chunk(const RowView<T>& row, int64_t chunk, int lane,
+                                            float scale, float cutoff) {
+  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  static_assert(kChunk % (kSteps * kStep) == 0, "a chunk is a whole number of batches");
+  const int64_t begin = chunk * kChunk;
+  const int64_t end = begin + kChunk < row.size ? begin + kChunk : row.size;
+  LawSum sum{neg_inf(), 0.0f, 0.0f};
+  for (int64_t first = begin; first < end; first += kSteps * kStep) {
+    float logit[kSteps][kPack<T>];
+    load_steps(row, first, lane, logit);
+    float largest = sum.max_logit;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        if (logit[step][n] < cutoff) logit[step][n] = neg_inf();  // NaN stays
+        largest = fmaxf(largest, logit[step][n]);
+      }
+    }
+    sum = rebased<kWeighted>(sum, largest, scale);
+    const float base = finite_max(largest);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const float exponent = (logit[step][n] - base) * scale;
+        const float weight = gpu::exp2_approx(exponent);
+        sum.sum += weight;
+        if (kWeighted && weight > 0.0f) sum.weighted += weight * exponent;
+      }
+    }
+  }
+#pragma unroll
+  for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+    const LawSum other{__shfl_xor_sync(kAllLanes, sum.max_logit, distance),
+                       __shfl_xor_sync(kAllLanes, sum.sum, distance),
+                       kWeighted ? __shfl_xor_sync(kAllLanes, sum.weighted, distance) : 0.0f};
+    sum = merged<kWeighted>(sum, other, scale);
+  }
+  return sum;
+}
+
+// ---- a row from its chunks
+// -----------------------------------------------------------------------
+
+struct RowSum {
+  float max_logit;
+  int best_chunk;  // the first that holds max_logit
+  bool is_invalid;
+  double total;     // of exp((logit - max) * inv_temperature)
+  double weighted;  // of exp(y) * y
+};
+
+// Combines the chunks of a row, by one warp; all lanes get the result. `weighted` may be null.
+__device__ __forceinline__ RowSum combine_chunks(const ChunkSum* sums, const float* weighted,
+                                                 int chunks, float inv_temperature, int lane) {
+  RowSum out{neg_inf(), 0x7fffffff, false, 0.0, 0.0};
+  for (int chunk = lane; chunk < chunks; chunk += kWarpLanes) {
+    const ChunkSum sum = sums[chunk];
+    out.is_invalid |= sum.sum != sum.sum || sum.max_logit == INFINITY;
+    if (sum.max_logit > out.max_logit) {
+      out.max_logit = sum.max_logit;
+      out.best_chunk = chunk;
+    }
+  }
+  out.is_invalid = __any_sync(kAllLanes, out.is_invalid) != 0;
+  const float max_logit = warp_max(out.max_logit);
+  out.best_chunk = warp_min(out.max_logit == max_logit ? out.best_chunk : 0x7fffffff);
+  out.max_logit = max_logit;
+  if (out.is_invalid || max_logit == neg_inf() || inv_temperature == INFINITY) return out;
+  const double scale = inv_temperature;
+  for (int chunk = lane; chunk < chunks; chunk += kWarpLanes) {
+    const ChunkSum sum = sums[chunk];
+    if (!(sum.sum > 0.0f)) continue;
+    const double shift = (static_cast<double>(sum.max_logit) - max_logit) * scale;
+    const double factor = exp(shift);
+    out.total += sum.sum * factor;
+    if (weighted != nullptr && factor > 0.0) {
+      out.weighted += factor * (weighted[chunk] + shift * sum.sum);
+    }
+  }
+  out.total = warp_sum(out.total);
+  out.weighted = warp_sum(out.weighted);
+  return out;
+}
+
+// Lowest id of the chunk whose logit is `value`, by one warp; kNoId if there is none.
+constexpr int kNoId = 0x7fffffff;
+template <class T>
+__device__ __forceinline__ int lowest_id_with(const RowView<T>& row, int64_t chunk, float value,
+                                              int lane) {
+  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  const int64_t begin = chunk * kChunk;
+  int lowest = kNoId;
+  for (int64_t first = begin; first < begin + kChunk && first < row.size; first += kSteps * kStep) {
+    float logit[kSteps][kPack<T>];
+    load_steps(row, first, lane, logit);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const int id = static_cast<int>(first) + step * kStep + lane * kPack<T> + n;
+        if (logit[step][n] == value && id < lowest) lowest = id;
+      }
+    }
+  }
+  return warp_min(lowest);
+}
+
+// ---- truncation: the cutoff by selection
+// -----------------------------------------------------------
+
+constexpr int kBins = 1024;      // of a histogram of logits
+constexpr int kGathered = 2048;  // logits that are looked at in shared memory
+constexpr float kTopKWidth =
+    24.0f;  // logits below the maximum among which the k-th is looked for first
+
+// Masses are integers in units of 2^-39: sums of them are the same in any order of the atomics, and
+// kMaxVocabSize of the largest fit.
+constexpr float kMassUnit = 549755813888.0f;
+using Mass = unsigned long long;
+
+// Floats as unsigned integers in the same order; -0 and +0 are one key, since they are one value.
+__device__ __forceinline__ unsigned ordered_key(float value) {
+  const unsigned bits = __float_as_uint(value + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float value_of_key(unsigned key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
+}
+
+// Enough of the largest logits: a number of them (top-k), or a mass (top-p).
+struct Goal {
+  unsigned count;
+  Mass mass;
+  __device__ __forceinline__ bool reached(unsigned count_so_far, Mass mass_so_far) const {
+    return count_so_far >= count || mass_so_far >= mass;
+  }
+};
+
+struct Found {
+  float cutoff;  // -inf: the goal lies below the bound
+  Mass mass;     // of the logits >= cutoff
+};
+
+struct SelectionScratch {
+  unsigned count[kBins];
+  Mass mass[kBins];
+  float gathered[kGathered];
+  unsigned warp_count[kBlockWarps];
+  Mass warp_mass[kBlockWarps];
+  unsigned num_gathered, low_key, high_key;
+  unsigned bin, above_count;
+  Mass above_mass;
+};
+
+// Finds cutoffs of one row; every method is called by the whole block.
+template <class T>
+class Selection {
+ public:
+  __device__ Selection(const RowView<T>& row, const ChunkSum* sums, float max_logit, float scale)
+      : row_(row), sums_(sums), max_logit_(max_logit), scale_(scale) {}
+
+  // The largest value v >= bound such that the logits >= v reach the goal. Reads the row twice
+  // where the logits of one bin fit into shared memory, which takes many equal or nearly equal
+  // logits to prevent; then once more for each ten bits of the key. Chunks whose maximum is below
+  // the bound are not read.
+  __device__ Found find(float bound, float width, Goal goal) {
+    SelectionScratch& scratch = gpu::shared<SelectionScratch>();
+    const float bin_scale = static_cast<float>(kBins) / fminf(max_logit_ - bound, width);
+    const auto linear_bin = [&](float logit) {
+      const float bin = (max_logit_ - logit) * bin_scale;
+      return bin < static_cast<float>(kBins - 1) ? static_cast<unsigned>(bin)
+                                                 : static_cast<unsigned>(kBins - 1);
+    };
+    clear_bins(scratch);
+    visit(bound, [&](float logit) { add_to_bin(scratch, linear_bin(logit), logit); });
+    if (!find_bin(scratch, goal, 0, 0)) return {neg_inf(), 0};
+    const unsigned bin = scratch.bin;
+    unsigned above_count = scratch.above_count;
+    Mass above_mass = scratch.above_mass;
+
+    visit(bound, [&](float logit) {
+      if (linear_bin(logit) != bin) return;
+      const unsigned slot = atomicAdd(&scratch.num_gathered, 1u);
+      if (slot < kGathered) scratch.gathered[slot] = logit;
+      const unsigned key = ordered_key(logit);
+      atomicMin(&scratch.low_key, key);
+      atomicMax(&scratch.high_key, key);
+    });
+    __syncthreads();  // all are gathered
+    const unsigned num_gathered = scratch.num_gathered;
+    unsigned low = scratch.low_key, high = scratch.high_key;
+    while (true) {  // at most four rounds: each leaves one bin of kBins
+      int shift = 0;
+      while ((high - low) >> shift >= kBins) ++shift;
+      clear_bins(scratch);
+      const auto add = [&](float logit) {
+        const unsigned key = ordered_key(logit);
+        if (key >= low && key <= high) add_to_bin(scratch, (high - key) >> shift, logit);
+      };
+      if (num_gathered <= kGathered) {
+        for (unsigned at = threadIdx.x; at < num_gathered; at += kBlockThreads) {
+          add(scratch.gathered[at]);
+        }
+      } else {
+        visit(value_of_key(low), add);
+      }
+      if (!find_bin(scratch, goal, above_count, above_mass)) return {neg_inf(), 0};
+      above_count = scratch.above_count;
+      above_mass = scratch.above_mass;
+      const unsigned chosen = scratch.bin;
+      if (shift == 0) return {value_of_key(high - chosen), above_mass + scratch.mass[chosen]};
+      high -= chosen << shift;
+      const unsigned width_of_bin = (1u << shift) - 1;
+      if (high - low > width_of_bin) low = high - width_of_bin;
+    }
+  }
+
+  // Mass of the logits >= bound; every thread gets it.
+  __device__ Mass mass_at_least(float bound) {
+    Mass mass = 0;
+    visit(bound, [&](float logit) { mass += mass_of(logit); });
+    return block_sum(mass);
+  }
+
+ private:
+  __device__ __forceinline__ Mass mass_of(float logit) const {
+    return static_cast<Mass>(gpu::exp2_approx((logit - max_logit_) * scale_) * kMassUnit);
+  }
+
+  // Calls body(logit) for the logits >= bound, each once.
+  template <class Body>
+  __device__ __forceinline__ void visit(float bound, Body body) const {
+    constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+    const int chunks = static_cast<int>(num_chunks(row_.size));
+    for (int chunk = static_cast<int>(threadIdx.x) / kWarpLanes; chunk < chunks;
+         chunk += kBlockWarps) {
+      if (sums_[chunk].max_logit < bound) continue;
+      const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
+      for (int64_t first = begin; first < begin + kChunk && first < row_.size;
+           first += kSteps * kStep) {
+        float logit[kSteps][kPack<T>];
+        load_steps(row_, first, lane, logit);
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+          for (int n = 0; n < kPack<T>; ++n) {
+            if (logit[step][n] >= bound) body(logit[step][n]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void clear_bins(SelectionScratch& scratch) const {
+    __syncthreads();  // nobody reads the last histogram any more
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kBlockThreads) {
+      scratch.count[bin] = 0;
+      scratch.mass[bin] = 0;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void add_to_bin(SelectionScratch& scratch, unsigned bin,
+                                             float logit) const {
+    atomicAdd(&scratch.count[bin], 1u);
+    atomicAdd(&scratch.mass[bin], mass_of(logit));
+  }
+
+  // The first bin at which the goal is reached, and what lies above it, into scratch; false if
+  // none. Also readies the scratch for a gathering.
+  __device__ bool find_bin(SelectionScratch& scratch, Goal goal, unsigned above_count,
+                           Mass above_mass) const {
+    constexpr int kEach = kBins / kBlockThreads;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int lane = thread % kWarpLanes, warp = thread / kWarpLanes;
+    __syncthreads();  // the histogram is complete
+    unsigned count = 0;
+    Mass mass = 0;
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      count += scratch.count[thread * kEach + n];
+      mass += scratch.mass[thread * kEach + n];
+    }
+    const unsigned count_to_here = warp_inclusive_sum(count, lane);
+    const Mass mass_to_here = warp_inclusive_sum(mass, lane);
+    if (lane == kWarpLanes - 1) {
+      scratch.warp_count[warp] = count_to_here;
+      scratch.warp_mass[warp] = mass_to_here;
+    }
+    if (thread == 0) {
+      scratch.bin = kBins;
+      scratch.num_gathered = 0;
+      scratch.low_key = 0xffffffffu;
+      scratch.high_key = 0;
+    }
+    __syncthreads();  // sums of the warps are there
+    for (int before = 0; before < warp; ++before) {
+      above_count += scratch.warp_count[before];
+      above_mass += scratch.warp_mass[before];
+    }
+    above_count += count_to_here - count;
+    above_mass += mass_to_here - mass;
+    const bool before = goal.reached(above_count, above_mass);
+    if (!before && goal.reached(above_count + count, above_mass + mass)) {  // one thread at most
+      int bin = thread * kEach;
+      while (!goal.reached(above_count + scratch.count[bin], above_mass + scratch.mass[bin])) {
+        above_count += scratch.count[bin];
+        above_mass += scratch.mass[bin];
+        ++bin;
+      }
+      scratch.bin = static_cast<unsigned>(bin);
+      scratch.above_count = above_count;
+      scratch.above_mass = above_mass;
+    }
+    __syncthreads();  // the bin is known
+    return scratch.bin != kBins;
+  }
+
+  const RowView<T>& row_;
+  const ChunkSum* sums_;
+  float max_logit_;
+  float scale_;
+};
+
+struct Truncation {
+  float cutoff;
+  double kept;  // sum of exp((logit - max) * inv_temperature) over the logits >= cutoff
+};
+
+__device__ __forceinline__ bool is_truncating(const RequestParams& params, int64_t num_ids) {
+  return (params.top_k > 0 && params.top_k < num_ids) || params.top_p < 1.0f || params.min_p > 0.0f;
+}
+
+// The strictest of top-k, top-p on what top-k left, and min-p. The row is finite and not greedy;
+// called by the whole block, every thread gets the result.
+template <class T>
+__device__ Truncation truncate_row(const RowView<T>& row, const RequestParams& params,
+                                   const ChunkSum* sums, const RowSum& sum, int64_t num_ids) {
+  constexpr Mass kNever = ~Mass{0};
+  const bool top_k = params.top_k > 0 && params.top_k < num_ids, top_p = params.top_p < 1.0f;
+  const float max_logit = sum.max_logit;
+  const float min_p = min_p_cutoff(max_logit, params.inv_temperature, params.min_p);
+  Selection<T> selection(row, sums, max_logit, exponent_scale(params.inv_temperature));
+  Found strictest{neg_inf(), 0};
+  Mass reference = static_cast<Mass>(sum.total * kMassUnit);
+  if (top_k) {
+    // min-p may raise the bound, unless top-p needs the mass of all that top-k kept.
+    const float bound = fminf(top_p ? -kLargestFloat : fmaxf(min_p, -kLargestFloat), max_logit);
+    strictest = selection.find(bound, kTopKWidth, {static_cast<unsigned>(params.top_k), kNever});
+    if (strictest.cutoff > neg_inf()) reference = strictest.mass;
+  }
+  if (top_p) {
+    const double share = params.top_p;
+    // Even as many logits at the bound as there are ids hold less than the mass that may be left
+    // out; 0.999 covers the rounding of the sums.
+    const double slack = (1.0 - share) * sum.total * 0.999;
+    float bound = -kLargestFloat;
+    if (slack > 0.0) {
+      const double below = log(slack / static_cast<double>(row.size)) / params.inv_temperature;
+      bound = fmaxf(bound, static_cast<float>(max_logit + below));
+    }
+    bound = fminf(fmaxf(bound, fmaxf(strictest.cutoff, min_p)), max_logit);
+    const double goal = share * static_cast<double>(reference);
+    const Found found = selection.find(bound, INFINITY, {0xffffffffu, static_cast<Mass>(goal)});
+    if (found.cutoff > strictest.cutoff) strictest = found;
+  }
+  if (strictest.cutoff > min_p) return {strictest.cutoff, strictest.mass / double{kMassUnit}};
+  if (min_p == neg_inf()) return {neg_inf(), sum.total};
+  const float cutoff = fminf(min_p, max_logit);
+  return {cutoff, selection.mass_at_least(fmaxf(cutoff, -kLargestFloat)) / double{kMassUnit}};
+}
+
+// ---- a whole row
+// ---------------------------------------------------------------------------------
+
+// The law of a row whose chunk sums are complete; called by the whole block, every thread gets it.
+template <bool kTruncate, class T>
+__device__ RowStats finish_row(const RowView<T>& row, const RequestParams& params,
+                               const ChunkSum* sums, int64_t num_ids, RowSum* sum_out) {
+  struct Combined {
+    RowSum sum;
+    int greedy_id;
+  };
+  Combined& combined = gpu::shared<Combined>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const float inv_temperature = params.inv_temperature;
+  if (thread < kWarpLanes) {
+    const RowSum sum = combine_chunks(sums, nullptr, static_cast<int>(num_chunks(row.size)),
+                                      inv_temperature, thread);
+    int greedy_id = 0;
+    if (inv_temperature == INFINITY && !sum.is_invalid && sum.max_logit > neg_inf()) {
+      greedy_id = lowest_id_with(row, sum.best_chunk, sum.max_logit, thread);
+    }
+    if (thread == 0) combined = {sum, greedy_id};
+  }
+  __syncthreads();
+  const RowSum sum = combined.sum;
+  const int greedy_id = combined.greedy_id;
+  __syncthreads();  // before the next row of this block
+  if (sum_out != nullptr) *sum_out = sum;
+  if (sum.is_invalid || inv_temperature != inv_temperature) return invalid_stats();
+  if (sum.max_logit == neg_inf()) return empty_stats(inv_temperature);
+  if (inv_temperature == INFINITY) return greedy_stats(sum.max_logit, greedy_id);
+  RowStats stats{sum.max_logit, inv_temperature, 0.0f, neg_inf()};
+  double kept = sum.total;
+  if (kTruncate && is_truncating(params, num_ids)) {
+    const Truncation truncation = truncate_row(row, params, sums, sum, num_ids);
+    stats.cutoff = truncation.cutoff;
+    kept = truncation.kept;
+  }
+  stats.log_normalizer = static_cast<float>(log(kept));
+  return stats;
+}
+
+// True in every thread of the block that is the last of `blocks` to come here with this ticket;
+// what the others wrote before is then visible to it. Tickets start at 0 and are 0 again
+// afterwards.
+__device__ __forceinline__ bool is_last_block(unsigned* ticket, unsigned blocks) {
+  struct Shared {
+    bool is_last;
+  };
+  Shared& shared = gpu::shared<Shared>();
+  __syncthreads();  // what all threads of this block wrote precedes the fence
+  if (threadIdx.x == 0) {
+    __threadfence();
+    shared.is_last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __threadfence();  // in the thread that saw the tickets of the others
+  }
+  __syncthreads();
+  return shared.is_last;
+}
+
+}  // namespace hetero_spec
