@@ -6,6 +6,7 @@
 // so a row gives the same bits wherever it lands.
 #pragma once
 
+#include "common/draw.cuh"
 #include "common/gpu.cuh"
 #include "common/reduce.cuh"
 #include "common/row_law.h"
@@ -145,7 +146,6 @@ __device__ __forceinline__ RowSum combine_chunks(const ChunkSum* sums, const flo
 }
 
 // Lowest id of the chunk whose logit is `value`, by one warp; kNoId if there is none.
-constexpr int kNoId = 0x7fffffff;
 template <class T>
 __device__ __forceinline__ int lowest_id_with(const RowView<T>& row, int64_t chunk, float value,
                                               int lane) {
@@ -491,6 +491,25 @@ __device__ __forceinline__ bool is_last_block(unsigned* ticket, unsigned blocks)
   }
   __syncthreads();
   return shared.is_last;
+}
+
+// The law of a row, by `groups` blocks of which this is number `group`. Returns true in the one
+// that finished it, which has the law; the others leave. `sums` is the row's place in the
+// workspace.
+template <bool kTruncate, class T>
+__device__ __forceinline__ bool row_law(const RowView<T>& row, const RequestParams& params,
+                                        int64_t num_ids, unsigned group, unsigned groups,
+                                        ChunkSum* sums, unsigned* ticket, RowStats* stats) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+  const int chunk = static_cast<int>(group) * kBlockWarps + thread / kWarpLanes;
+  if (chunk < static_cast<int>(num_chunks(row.size))) {
+    const LawSum sum =
+        sum_chunk<false>(row, chunk, lane, exponent_scale(params.inv_temperature), neg_inf());
+    if (lane == 0) sums[chunk] = {sum.max_logit, sum.sum};
+  }
+  if (!is_last_block(ticket, groups)) return false;
+  *stats = finish_row<kTruncate>(row, params, sums, num_ids, nullptr);
+  return true;
 }
 
 }  // namespace hetero_spec

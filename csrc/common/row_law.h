@@ -47,7 +47,7 @@ HETERO_SPEC_HD inline int64_t num_chunks(int64_t vocab_size) {
 }
 
 HETERO_SPEC_HD inline bool is_greedy(const RowStats& stats) {
-  return stats.inv_temperature == INFINITY;
+  return stats.inv_temperature == INFINITY && stats.max_logit > -INFINITY;
 }
 
 HETERO_SPEC_HD inline bool is_invalid(const RowStats& stats) {

@@ -26,22 +26,18 @@ template <class T, bool kTruncate>
 __global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3) row_stats_kernel(RowStatsArguments arguments) {
   const int64_t row_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (row_idx >= arguments.num_rows) return;
-  const int chunks = static_cast<int>(num_chunks(arguments.vocab_size));
   const RowView<T> row{static_cast<const T*>(arguments.logits) + row_idx * arguments.row_stride,
                        arguments.vocab_size, arguments.mask};
   const RequestParams params = request_params(arguments.params, row_idx);
-  ChunkSum* sums = arguments.chunk_sums + row_idx * chunks;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
-  const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
-  if (chunk < chunks) {
-    const LawSum sum =
-        sum_chunk<false>(row, chunk, lane, exponent_scale(params.inv_temperature), neg_inf());
-    if (lane == 0) sums[chunk] = {sum.max_logit, sum.sum};
+  const int64_t num_ids =
+      arguments.num_ids == nullptr ? arguments.vocab_size : *arguments.num_ids;
+  RowStats stats;
+  if (!row_law<kTruncate>(row, params, num_ids, blockIdx.x, gridDim.x,
+                          arguments.chunk_sums + row_idx * num_chunks(arguments.vocab_size),
+                          arguments.tickets + row_idx, &stats)) {
+    return;
   }
-  if (!is_last_block(arguments.tickets + row_idx, gridDim.x)) return;
-  const int64_t num_ids = arguments.num_ids == nullptr ? arguments.vocab_size : *arguments.num_ids;
-  const RowStats stats = finish_row<kTruncate>(row, params, sums, num_ids, nullptr);
-  if (thread == 0) arguments.stats[row_idx] = stats;
+  if (threadIdx.x == 0) arguments.stats[row_idx] = stats;
 }
 
 }  // namespace hetero_spec

@@ -12,6 +12,7 @@ from torch import Tensor
 FloatParameter = Union[float, Tensor, None]  # noqa: UP007  evaluated at run time on Python 3.10
 IntParameter = Union[int, Tensor, None]  # noqa: UP007
 LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+MAX_FLOAT32 = torch.finfo(torch.float32).max
 MAX_VOCAB_SIZE = 1 << 24  # a greedy row keeps an id in a float32
 
 SamplingArguments = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, float, int, float, float]
@@ -79,7 +80,8 @@ def _float_parameter(
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         fail(TypeError, op, argument, "a number, a float32 tensor or None", type(value).__name__)
     number = float(value)
-    inside = (low < number if open_low else low <= number) and number <= high and not math.isinf(number)
+    # Kernels hold parameters in float32: what overflows there is infinite.
+    inside = (low < number if open_low else low <= number) and number <= high and number <= MAX_FLOAT32
     if not inside:
         bracket = "(" if open_low else "["
         fail(ValueError, op, argument, f"in {bracket}{low:g}, {high:g}{')' if math.isinf(high) else ']'}", value)

@@ -137,6 +137,7 @@ class Verifier {
   int32_t draft_token(int64_t b, int64_t position) const {
     return ragged_.draft_token_ids[draft_row(b, position)];
   }
+  static float non_negative(float prob) { return prob < 0.0f ? 0.0f : prob; }  // NaN is kept
   bool in_vocabulary(int32_t id) const { return id >= 0 && id < in_.target.vocab_size; }
 
   Stop stop_at(int64_t b, int64_t position, size_t idx) const {
@@ -188,7 +189,7 @@ class Verifier {
   float target_probs(const LogitRow& row, int64_t chunk, float* out) const {
     const float* probs = static_cast<const float*>(row.chunk(chunk));
     const int n = row.chunk_size(chunk);
-    for (int i = 0; i < n; ++i) out[i] = probs[i] < 0.0f ? 0.0f : probs[i];
+    for (int i = 0; i < n; ++i) out[i] = non_negative(probs[i]);
     return kernels_.sum(out, n);
   }
 
@@ -244,7 +245,7 @@ class Verifier {
 
   float target_prob_of(int64_t b, int64_t position, int32_t token, size_t idx) const {
     const float value = in_.target.row(target_row(ragged_, b, position)).at(token);
-    return in_.are_probs ? value : law_prob(target_laws_[idx].stats, value, token);
+    return in_.are_probs ? non_negative(value) : law_prob(target_laws_[idx].stats, value, token);
   }
 
   float draft_prob_of(int64_t b, int64_t position, int32_t token, size_t idx) const {
@@ -252,7 +253,7 @@ class Verifier {
     const int64_t id = in_.target_to_draft_ids ? in_.target_to_draft_ids[token] : token;
     if (id < 0 || id >= in_.draft.vocab_size) return 0.0f;
     const float value = in_.draft.row(draft_row(b, position)).at(id);
-    return in_.are_probs ? value : law_prob(draft_stats_[idx], value, id);
+    return in_.are_probs ? non_negative(value) : law_prob(draft_stats_[idx], value, id);
   }
 
   // One step of the token rule; on a stop, `stop` says what to draw.
@@ -291,7 +292,8 @@ class Verifier {
     const LogitRow draft = in_.draft.row(draft_row(b, stop.position));
     if (in_.are_probs) {
       const float* probs = static_cast<const float*>(draft.chunk(chunk));
-      for (int i = 0; i < n; ++i) out[i] = residual_weight(stop.scale, out[i], probs[i]);
+      for (int i = 0; i < n; ++i)
+        out[i] = residual_weight(stop.scale, out[i], non_negative(probs[i]));
       return kernels_.sum(out, n);
     }
     return subtract_draft_chunk(draft, stop.draft, in_.target_to_draft_ids, stop.scale, chunk, n,

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+// rejection_sample on the device, in two kernels (three where the draft laws have to be made
+// first).
+//
+//   rows kernel   block -> (position, request, group of kBlockWarps chunks), warp -> chunk. The
+//   last
+//                 block of a row makes the row's law and tests the row's draft token. Blocks are
+//                 numbered position by position, and those of a request that is known to have
+//                 stopped earlier leave at once (early exit without waiting).
+//   draw kernel   block -> (request, group of chunks): masses of the chunks of the row at which the
+//                 request stopped, as far as they are not known; the last block of a request draws.
+//                 The block rule needs the residual masses of every row: there
+//                 block -> (position, request, group).
+//
+// Reads: each target row once, as far as it is needed; for a rejection the row and its draft row
+// once more; one chunk again for the draw. Draft rows of accepted tokens are never read, but for
+// one logit. Numerics: float32 inside a chunk, float64 across chunks; a test is u * draft_prob <
+// target_prob.
+#pragma once
+
+#include "common/draw.cuh"
+#include "common/row_law.cuh"
+#include "common/status.h"
+#include "rejection_sample/rejection_sample_cuda.h"
+
+namespace hetero_spec {
+
+// What the test of a row's draft token has to go by.
+struct RowTest {
+  enum State : int32_t { kNoLaw, kNoDraft, kOutOfRange, kDraftZero, kSound };
+  State state;
+  float target_prob;  // of the draft token, if sound
+  float draft_prob;
+};
+
+struct RejectionSampleArguments {
+  RejectionSampleCuda call;
+  ChunkSum* target_sums;   // [R, chunks]
+  RowStats* target_stats;  // [R]
+  RowTest* tests;          // [R]
+  unsigned* row_tickets;   // [R], 0
+  ChunkSum* draft_sums;   // [N, draft chunks], draft_stats [N] and draft_tickets [N], 0: only where
+  RowStats* draft_stats;  // the laws are made here
+  unsigned* draft_tickets;
+  const uint32_t* mask;  // of the drafter's ids, with their number; null without a map
+  const int32_t* num_ids;
+  int32_t* stop_at;        // [B], larger than any position
+  double* masses;          // [B, positions, chunks]; positions = K for the block rule, else 1
+  unsigned* draw_tickets;  // [B], 0
+};
+
+// Draft tokens that count, as ragged.h has it; by one warp, all lanes get it.
+__device__ __forceinline__ int64_t count_draft_tokens(const Ragged& ragged, int64_t request_idx,
+                                                      int lane) {
+  const int64_t begin = first_token(ragged, request_idx);
+  const int64_t end = clamp_offset(ragged.cu_num_draft_tokens[request_idx + 1], ragged.num_tokens);
+  const int64_t limit =
+      end - begin < ragged.max_draft_tokens ? end - begin : ragged.max_draft_tokens;
+  for (int64_t first = 0; first < limit; first += kWarpLanes) {
+    const int64_t at = first + lane;
+    const bool ends = at < limit && ragged.draft_token_ids[begin + at] == kPlaceholderTokenId;
+    const unsigned ended = __ballot_sync(kAllLanes, ends);
+    if (ended != 0) return first + __ffs(static_cast<int>(ended)) - 1;
+  }
+  return limit > 0 ? limit : 0;
+}
+
+template <class T>
+__device__ __forceinline__ RowView<T> row_of(const DeviceLogits& logits, int64_t row,
+                                             const uint32_t* mask) {
+  return {static_cast<const T*>(logits.data) + row * logits.row_stride, logits.vocab_size, mask};
+}
+
+// One logit of a matrix whose dtype the kernel was not compiled for.
+__device__ __forceinline__ float logit_at(const DeviceLogits& logits, int64_t row, int64_t id) {
+  const int64_t at = row * logits.row_stride + id;
+  switch (logits.dtype) {
+    case DType::kFloat32:
+      return static_cast<const float*>(logits.data)[at];
+    case DType::kFloat16:
+      return to_float(static_cast<const __half*>(logits.data)[at]);
+    default:
+      return to_float(static_cast<const __nv_bfloat16*>(logits.data)[at]);
+  }
+}
+
+// ---- laws of the draft rows
+// ------------------------------------------------------------------------
+
+// mask bit d = some target id maps to d. One thread a target id; mask and *num_ids start at 0.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    mask_from_inverse_map_kernel(const int32_t* target_to_draft_ids, int64_t target_vocab_size,
+                                 int64_t draft_vocab_size, uint32_t* mask, int32_t* num_ids) {
+  const int64_t target_id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t id = target_id < target_vocab_size ? target_to_draft_ids[target_id] : -1;
+  bool is_new = false;
+  if (id >= 0 && id < draft_vocab_size) {
+    const uint32_t bit = 1u << (id % 32);
+    is_new = (atomicOr(&mask[id / 32], bit) & bit) == 0;
+  }
+  const unsigned count = static_cast<unsigned>(__popc(__ballot_sync(kAllLanes, is_new)));
+  if (threadIdx.x % kWarpLanes == 0 && count != 0) atomicAdd(num_ids, static_cast<int>(count));
+}
+
+// Grid: x = group of chunks, y and z = position * B + request.
+template <class T, bool kTruncate>
+__global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
+    draft_laws_kernel(RejectionSampleArguments arguments) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
+  const int64_t position = idx / call.ragged.batch_size;
+  const int64_t request_idx = idx % call.ragged.batch_size;
+  if (position >= call.ragged.max_draft_tokens) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  if (position >= count_draft_tokens(call.ragged, request_idx, lane)) return;
+  const int64_t row = first_token(call.ragged, request_idx) + position;
+  const int64_t num_ids =
+      arguments.num_ids == nullptr ? call.draft_logits.vocab_size : *arguments.num_ids;
+  RowStats stats;
+  if (!row_law<kTruncate>(row_of<T>(call.draft_logits, row, arguments.mask),
+                          request_params(call.params, request_idx), num_ids, blockIdx.x, gridDim.x,
+                          arguments.draft_sums + row * num_chunks(call.draft_logits.vocab_size),
+                          arguments.draft_tickets + row, &stats)) {
+    return;
+  }
+  if (threadIdx.x == 0) arguments.draft_stats[row] = stats;
+}
+
+// ---- target rows
+// -----------------------------------------------------------------------------------
+
+__device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& arguments,
+                                            int64_t request_idx, int64_t position, bool has_draft,
+                                            const RowStats& stats) {
+  const RejectionSampleCuda& call = arguments.call;
+  if (is_invalid(stats) || is_empty(stats)) return {RowTest::kNoLaw, 0.0f, 0.0f};
+  if (!has_draft) return {RowTest::kNoDraft, 0.0f, 0.0f};
+  const int64_t draft_row = first_token(call.ragged, request_idx) + position;
+  const int64_t token = call.ragged.draft_token_ids[draft_row];
+  if (token < 0 || token >= call.target_logits.vocab_size) {
+    return {RowTest::kOutOfRange, 0.0f, 0.0f};
+  }
+  const int64_t row = target_row(call.ragged, request_idx, position);
+  const float target_prob = law_prob(stats, logit_at(call.target_logits, row, token), token);
+  float draft_prob = 1.0f;  // of a one-hot draft
+  if (call.draft_logits.data != nullptr) {
+    const int64_t id =
+        call.target_to_draft_ids == nullptr ? token : call.target_to_draft_ids[token];
+    draft_prob = 0.0f;
+    if (id >= 0 && id < call.draft_logits.vocab_size) {
+      draft_prob = law_prob(arguments.draft_stats[draft_row],
+                            logit_at(call.draft_logits, draft_row, id), id);
+    }
+  }
+  return {draft_prob > 0.0f ? RowTest::kSound : RowTest::kDraftZero, target_prob, draft_prob};
+}
+
+// Grid: x = group of chunks, y and z = position * B + request: position by position.
+template <class T, bool kTruncate>
+__global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
+    target_rows_kernel(RejectionSampleArguments arguments) {
+  struct Shared {
+    int64_t num_drafts;
+    bool is_needed;
+  };
+  Shared& shared = gpu::shared<Shared>();
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
+  const int64_t position = idx / call.ragged.batch_size;
+  const int64_t request_idx = idx % call.ragged.batch_size;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kWarpLanes) {
+    const int64_t num_drafts = count_draft_tokens(call.ragged, request_idx, thread);
+    if (thread == 0) {
+      // One thread looks: others might see the request stop a moment later, and half a block go on.
+      shared.num_drafts = num_drafts;
+      shared.is_needed =
+          position <= num_drafts && gpu::load_relaxed(&arguments.stop_at[request_idx]) >= position;
+    }
+  }
+  __syncthreads();
+  if (!shared.is_needed) return;
+  const int64_t row = target_row(call.ragged, request_idx, position);
+  RowStats stats;
+  if (!row_law<kTruncate>(row_of<T>(call.target_logits, row, nullptr),
+                          request_params(call.params, request_idx), call.target_logits.vocab_size,
+                          blockIdx.x, gridDim.x,
+                          arguments.target_sums + row * num_chunks(call.target_logits.vocab_size),
+                          arguments.row_tickets + row, &stats)) {
+    return;
+  }
+  if (thread != 0) return;
+  const RowTest test =
+      test_row(arguments, request_idx, position, position < shared.num_drafts, stats);
+  arguments.target_stats[row] = stats;
+  arguments.tests[row] = test;
+  if (call.block_rule) {
+    // Every row counts up to the first that cannot be gone beyond.
+    if (test.state != RowTest::kSound) {
+      atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));
+    }
+    return;
+  }
+  // Strictly less, with a uniform in [0, 1): a token that the target excludes is never accepted.
+  const double uniform = accept_uniform(call.uniforms, request_idx, row, position);
+  const bool accepted = test.state == RowTest::kSound &&
+                        uniform * test.draft_prob < static_cast<double>(test.target_prob);
+  if (!accepted) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));
+}
+
+// ---- where a request stops
+// -------------------------------------------------------------------------
+
+// The row from which a request's last token is drawn.
+struct Stop {
+  int64_t position;
+  int64_t row;        // target row
+  int64_t draft_row;  // of the residual
+  bool is_residual;   // else the target law
+  float scale;        // of the target law in the residual
+  int32_t status;
+  RowStats target, draft;
+};
+
+// Fills in what follows from the position; the scale is the caller's.
+__device__ __forceinline__ Stop stop_at_position(const RejectionSampleArguments& arguments,
+                                                 int64_t request_idx, int64_t position) {
+  const RejectionSampleCuda& call = arguments.call;
+  Stop stop{};
+  stop.position = position;
+  stop.row = target_row(call.ragged, request_idx, position);
+  stop.draft_row = first_token(call.ragged, request_idx) + position;
+  stop.scale = 1.0f;
+  stop.target = arguments.target_stats[stop.row];
+  const RowTest::State state = arguments.tests[stop.row].state;
+  switch (state) {
+    case RowTest::kNoLaw: {
+      const bool is_sound_params = !(request_params(call.params, request_idx).inv_temperature !=
+                                     request_params(call.params, request_idx).inv_temperature);
+      stop.status = is_empty(stop.target) ? kTargetEmpty
+                    : is_sound_params     ? kTargetNan
+                                          : kInvalidParameter;
+      break;
+    }
+    case RowTest::kOutOfRange:
+      stop.status = kDraftOutOfRange;
+      break;
+    case RowTest::kDraftZero:
+      stop.status = kDraftZero;
+      break;
+    default:
+      break;
+  }
+  stop.is_residual = state == RowTest::kDraftZero || state == RowTest::kSound;
+  if (stop.is_residual && call.draft_logits.data != nullptr) {
+    stop.draft = arguments.draft_stats[stop.draft_row];
+  }
+  return stop;
+}
+
+// Weights of kBatchSteps<T> steps from id `first` on: max(0, scale * target - draft), or the target
+// law; 0 beyond the row. NaN of an invalid draft row is kept.
+template <class T>
+__device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, const Stop& stop,
+                                             bool is_residual, int64_t first, int lane,
+                                             float (&weight)[kBatchSteps<T>][kPack<T>]) {
+  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  const RowView<T> target = row_of<T>(call.target_logits, stop.row, nullptr);
+  const int64_t base = first + lane * kPack<T>;
+  load_steps(target, first, lane, weight);
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int n = 0; n < kPack<T>; ++n) {
+      const int64_t id = base + step * kStep + n;
+      weight[step][n] = id < target.size ? law_prob(stop.target, weight[step][n], id) : 0.0f;
+    }
+  }
+  if (!is_residual) return;
+  if (call.draft_logits.data == nullptr) {  // one-hot
+    const int64_t token = call.ragged.draft_token_ids[stop.draft_row];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const float rest =
+            stop.scale * weight[step][n] - (base + step * kStep + n == token ? 1.0f : 0.0f);
+        weight[step][n] = rest < 0.0f ? 0.0f : rest;
+      }
+    }
+    return;
+  }
+  const int64_t draft_size = call.draft_logits.vocab_size;
+  const bool is_aligned =
+      call.target_to_draft_ids == nullptr && call.draft_logits.dtype == call.target_logits.dtype;
+  float draft[kSteps][kPack<T>];
+  if (is_aligned) {
+    load_steps(row_of<T>(call.draft_logits, stop.draft_row, nullptr), first, lane, draft);
+  }
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int n = 0; n < kPack<T>; ++n) {
+      const int64_t id = base + step * kStep + n;
+      if (id >= target.size) continue;
+      int64_t draft_id = id;
+      if (call.target_to_draft_ids != nullptr) draft_id = call.target_to_draft_ids[id];
+      float draft_prob = 0.0f;
+      if (draft_id >= 0 && draft_id < draft_size) {
+        const float logit =
+            is_aligned ? draft[step][n] : logit_at(call.draft_logits, stop.draft_row, draft_id);
+        draft_prob = law_prob(stop.draft, logit, draft_id);
+      } else if (is_invalid(stop.draft)) {
+        draft_prob = quiet_nan();
+      }
+      const float rest = stop.scale * weight[step][n] - draft_prob;
+      weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+    }
+  }
+}
+
+// Mass of one chunk, by one warp; all lanes get it.
+template <class T>
+__device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, const Stop& stop,
+                                            bool is_residual, int64_t chunk, int lane) {
+  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  const int64_t begin = chunk * kChunk;
+  float mass = 0.0f;
+  for (int64_t first = begin; first < begin + kChunk && first < call.target_logits.vocab_size;
+       first += kSteps * kStep) {
+    float weight[kSteps][kPack<T>];
+    load_weights<T>(call, stop, is_residual, first, lane, weight);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) mass += weight[step][n];
+    }
+  }
+  return warp_sum(mass);
+}
+
+// The pass over the rows left the sums of an untruncated law: its masses cost no read.
+__device__ __forceinline__ bool has_known_masses(const RowStats& stats) {
+  return !is_truncated(stats) && !is_greedy(stats);
+}
+__device__ __forceinline__ double known_mass(const RowStats& stats, const ChunkSum& sum) {
+  if (!(sum.sum > 0.0f)) return 0.0;
+  const double exponent = (static_cast<double>(sum.max_logit) - stats.max_logit) *
+                              static_cast<double>(stats.inv_temperature) -
+                          static_cast<double>(stats.log_normalizer);
+  return sum.sum * exp(exponent);
+}
+
+// Masses of the target law at the stop, by the whole block.
+template <class T>
+__device__ void target_masses(const RejectionSampleArguments& arguments, const Stop& stop,
+                              double* masses) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+  if (has_known_masses(stop.target)) {
+    const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
+    for (int chunk = thread; chunk < chunks; chunk += kBlockThreads) {
+      masses[chunk] = known_mass(stop.target, sums[chunk]);
+    }
+  } else {
+    for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
+      const float mass = chunk_mass<T>(call, stop, false, chunk, lane);
+      if (lane == 0) masses[chunk] = mass;
+    }
+  }
+  __syncthreads();  // within the block only: others do not read them
+}
+
+// Draws from the masses of one law, by the whole block; -1 if they are no law.
+template <class T>
+__device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_residual,
+                    const double* masses, double uniform) {
+  struct Shared {
+    ChosenChunk chunk;
+  };
+  Shared& shared = gpu::shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kWarpLanes) {
+    const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+    const ChosenChunk chosen = choose_chunk(masses, chunks, uniform, thread);
+    if (thread == 0) shared.chunk = chosen;
+  }
+  __syncthreads();
+  const ChosenChunk chosen = shared.chunk;
+  __syncthreads();  // before another draw of this block
+  if (chosen.chunk < 0) return -1;
+  return choose_in_chunk<kBatchSteps<T>, kPack<T>>(
+      chosen.chunk, chosen.goal,
+      [&](int64_t first, int lane, float (&weight)[kBatchSteps<T>][kPack<T>]) {
+        load_weights<T>(call, stop, is_residual, first, lane, weight);
+      });
+}
+
+// Lowest id whose logit equals the largest that is not NaN, 0 if there is none; by the whole block.
+template <class T>
+__device__ int lowest_argmax(const RowView<T>& row) {
+  struct Shared {
+    float largest[kBlockWarps];
+    int id[kBlockWarps];
+  };
+  Shared& shared = gpu::shared<Shared>();
+  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarpLanes, warp = thread / kWarpLanes;
+  float largest = neg_inf();
+  int lowest = kNoId;
+  for (int64_t first = static_cast<int64_t>(warp) * kSteps * kStep; first < row.size;
+       first += kBlockWarps * kSteps * kStep) {
+    float logit[kSteps][kPack<T>];
+    load_steps(row, first, lane, logit);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int n = 0; n < kPack<T>; ++n) {  // ids grow, so the first of equals is the lowest
+        if (logit[step][n] > largest) {
+          largest = logit[step][n];
+          lowest = static_cast<int>(first) + step * kStep + lane * kPack<T> + n;
+        }
+      }
+    }
+  }
+  const float warp_largest = warp_max(largest);
+  lowest = warp_min(largest == warp_largest ? lowest : kNoId);
+  if (lane == 0) {
+    shared.largest[warp] = warp_largest;
+    shared.id[warp] = lowest;
+  }
+  __syncthreads();
+  largest = neg_inf();
+  lowest = kNoId;
+  for (int other = 0; other < kBlockWarps; ++other) {
+    if (shared.largest[other] > largest ||
+        (shared.largest[other] == largest && shared.id[other] < lowest)) {
+      largest = shared.largest[other];
+      lowest = shared.id[other];
+    }
+  }
+  __syncthreads();
+  return lowest == kNoId ? 0 : lowest;
+}
+
+// Draft probability at the one id of a greedy target row.
+__device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, const Stop& stop,
+                                               int64_t id) {
+  if (call.draft_logits.data == nullptr) {
+    return call.ragged.draft_token_ids[stop.draft_row] == id ? 1.0f : 0.0f;
+  }
+  if (is_invalid(stop.draft)) return quiet_nan();
+  const int64_t draft_id = call.target_to_draft_ids == nullptr ? id : call.target_to_draft_ids[id];
+  if (draft_id < 0 || draft_id >= call.draft_logits.vocab_size) return 0.0f;
+  return law_prob(stop.draft, logit_at(call.draft_logits, stop.draft_row, draft_id), draft_id);
+}
+
+// Whether the masses of the draw take a pass over the row, by many blocks. Not so where the pass
+// over the rows left them: a bonus, and the residual of a one-hot draft, in which one chunk
+// differs.
+__device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, const Stop& stop) {
+  if (is_invalid(stop.target) || is_empty(stop.target) || is_greedy(stop.target)) return false;
+  return !has_known_masses(stop.target) || (stop.is_residual && call.draft_logits.data != nullptr);
+}
+
+// The id to emit at a stop whose target row is a law, by the whole block. `masses` are those of the
+// draw if the stop needed a pass, else scratch. Adds to the stop's status.
+template <class T>
+__device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop, double* masses,
+                          double uniform) {
+  const RejectionSampleCuda& call = arguments.call;
+  if (is_greedy(stop.target)) {
+    const int id = static_cast<int>(greedy_id(stop.target));
+    if (stop.is_residual) {
+      const float rest = stop.scale - draft_prob_at(call, stop, id);
+      if (rest != rest) {
+        stop.status |= kDraftZero;
+      } else if (!(rest > 0.0f)) {
+        stop.status |= kResidualEmpty;
+      }
+    }
+    return id;
+  }
+  const bool is_ready = needs_pass(call, stop);
+  if (!is_ready) target_masses<T>(arguments, stop, masses);
+  if (!stop.is_residual) return draw<T>(call, stop, false, masses, uniform);
+  if (!is_ready) {  // a one-hot draft
+    const int64_t chunk = call.ragged.draft_token_ids[stop.draft_row] / kChunk;
+    if (threadIdx.x < kWarpLanes) {
+      const float mass = chunk_mass<T>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
+      if (threadIdx.x == 0) masses[chunk] = mass;
+    }
+    __syncthreads();
+  }
+  const int token = draw<T>(call, stop, true, masses, uniform);
+  if (token >= 0) return token;
+  // Target and draft equal but for rounding, or a draft row with NaN: the target law instead.
+  stop.status |= is_invalid(stop.draft) ? kDraftZero : kResidualEmpty;
+  target_masses<T>(arguments, stop, masses);
+  return draw<T>(call, stop, false, masses, uniform);
+}
+
+// Draws the request's last token and writes its outputs, by the whole block.
+template <class T>
+__device__ void emit(const RejectionSampleArguments& arguments, int64_t request_idx, Stop stop,
+                     double* masses) {
+  const RejectionSampleCuda& call = arguments.call;
+  int token = 0;
+  if (is_invalid(stop.target)) {
+    token = lowest_argmax(row_of<T>(call.target_logits, stop.row, nullptr));
+  } else if (!is_empty(stop.target)) {
+    token = draw_token<T>(arguments, stop, masses,
+                          resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
+  }
+  const int64_t begin = first_token(call.ragged, request_idx);
+  const int64_t width = call.ragged.max_draft_tokens + 1;
+  int32_t* output = call.output_token_ids + request_idx * width;
+  for (int64_t at = threadIdx.x; at < width; at += kBlockThreads) {
+    output[at] = at < stop.position    ? call.ragged.draft_token_ids[begin + at]
+                 : at == stop.position ? token
+                                       : kPlaceholderTokenId;
+  }
+  if (threadIdx.x == 0) {
+    call.num_accepted_tokens[request_idx] = static_cast<int32_t>(stop.position);
+    call.status[request_idx] = stop.status;
+  }
+}
+
+// Token rule. Grid: x = group of chunks, y and z = request.
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    draw_kernel(RejectionSampleArguments arguments) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
+  if (request_idx >= call.ragged.batch_size) return;
+  const Stop stop = stop_at_position(arguments, request_idx, arguments.stop_at[request_idx]);
+  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+  double* masses = arguments.masses + request_idx * chunks;
+  if (needs_pass(call, stop)) {
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+    const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
+    if (chunk < chunks) {
+      const float mass = chunk_mass<T>(call, stop, stop.is_residual, chunk, lane);
+      if (lane == 0) masses[chunk] = mass;
+    }
+    if (!is_last_block(arguments.draw_tickets + request_idx, gridDim.x)) return;
+  } else if (blockIdx.x != 0) {
+    return;
+  }
+  emit<T>(arguments, request_idx, stop, masses);
+}
+
+}  // namespace hetero_spec
