@@ -37,10 +37,19 @@ def torch_version(folder: Path) -> str:
     match = re.search(r"__version__ = '([^']+)'", (folder / "version.py").read_text())
     if match is None:
         sys.exit(f"hetero-spec: {folder / 'version.py'} does not say which torch this is.")
-    version = match[1]
+    version: str = match[1]
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 11):
         sys.exit(f"hetero-spec: torch must be >= 2.11, got {version}.")
     return version
+
+
+def wanted_cuda(folder: Path) -> str:
+    """CMake's HETERO_SPEC_CUDA. "auto" leaves the CUDA kernels out where the installed torch could never call them."""
+    choice = os.environ.get("HETERO_SPEC_CUDA", "auto")
+    if choice not in ("auto", "0", "1"):
+        sys.exit(f"hetero-spec: HETERO_SPEC_CUDA must be auto, 0 or 1, got {choice!r}.")
+    has_cuda = re.search(r"^cuda[^=]*= *'", (folder / "version.py").read_text(), re.MULTILINE)
+    return "0" if choice == "auto" and not has_cuda else choice
 
 
 class CMakeExtension(Extension):
@@ -51,9 +60,6 @@ class CMakeExtension(Extension):
 class CMakeBuild(build_ext):
     def run(self) -> None:
         torch_dir = find_torch()
-        cuda = os.environ.get("HETERO_SPEC_CUDA", "auto")
-        if cuda not in ("auto", "0", "1"):
-            sys.exit(f"hetero-spec: HETERO_SPEC_CUDA must be auto, 0 or 1, got {cuda!r}.")
         in_place = self.inplace or self.editable_mode
         output = (ROOT if in_place else Path(self.build_lib).resolve()) / "hetero_spec"
         output.mkdir(parents=True, exist_ok=True)
@@ -64,7 +70,7 @@ class CMakeBuild(build_ext):
             f"-DHETERO_SPEC_TORCH_INCLUDE={torch_dir / 'include'}",
             f"-DHETERO_SPEC_TORCH_LIB={torch_dir / 'lib'}",
             f"-DHETERO_SPEC_OUTPUT={output}",
-            f"-DHETERO_SPEC_CUDA={cuda}",
+            f"-DHETERO_SPEC_CUDA={wanted_cuda(torch_dir)}",
         ]  # fmt: skip
         if ninja := shutil.which("ninja"):  # given each time: a cached one may lie in a build environment that is gone
             configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hetero-spec generate`: a real model's answer, drafted by a model with another tokenizer, and what that was worth."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetero_spec.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from hetero_spec.decoding import Piece, SpeculativeDecoder
+
+_DESCRIPTION = """\
+Decode a prompt with a target model while a small drafter, whose tokenizer may be another one, proposes tokens. The
+output follows the target's law exactly: at temperature 0 it is the target's own text. Text goes to standard output,
+the table of figures to standard error.
+
+Models are smollm2, gemma3-270m and embedded (the drafter that comes with this package), or local transformers folders.
+"""
+# Tokens of the runs that are thrown away before a comparison is timed.
+_WARM_UP_TOKENS = 4
+_INTERRUPTED = 130
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the subcommand to the command line."""
+    parser = subparsers.add_parser(
+        "generate",
+        help="decode a prompt with a target and a drafter",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--target", default="smollm2", metavar="MODEL", help="default: smollm2")
+    parser.add_argument("--drafter", default="embedded", metavar="MODEL", help="default: embedded")
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help="- reads it from standard input")
+    parser.add_argument(
+        "--raw", action="store_true", help="continue the prompt as it is, without the target's chat template"
+    )
+    parser.add_argument("--method", default="tli", choices=("tli", "none"), help="none decodes plainly; default: tli")
+    parser.add_argument(
+        "--lookahead", default="4", metavar="K", help="draft tokens per round, or 'confidence'; default: 4"
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy; default: 0")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is off")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 is off")
+    parser.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 is off")
+    parser.add_argument("--seed", type=int, metavar="S", help="default: fresh entropy")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text; may be repeated")
+    parser.add_argument(
+        "--compare", action="store_true", help="decode the same prompt plainly, in turns with the drafted run"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write text and figures here")
+    parser.set_defaults(run=run)
+    return parser
+
+
+@dataclass
+class _Run:
+    """One decoding in progress."""
+
+    decoder: SpeculativeDecoder
+    pieces: Iterator[Piece]
+    text: str = ""
+    finish_reason: str | None = None
+
+    def advance(self) -> str:
+        """Decode one round and return its text."""
+        piece = next(self.pieces)
+        self.text += piece.text
+        self.finish_reason = piece.finish_reason
+        return piece.text
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the subcommand; 0 on success, 130 after Ctrl-C.
+
+    Raises
+    ------
+    UsageError   a model, a parameter, the prompt or the output file is not what it must be
+    """
+    prompt = _checked_prompt(args)
+    _check_json(args.json)
+    try:
+        from hetero_spec.decoding import Sampling, SpeculativeDecoder
+        from hetero_spec.decoding.lookahead import as_lookahead
+        from hetero_spec.models import ModelError, load
+    except ImportError as error:
+        raise UsageError(_missing(error)) from error
+    is_greedy = args.temperature == 0.0
+    try:
+        Sampling(args.temperature, args.top_k, args.top_p, args.min_p)
+        if args.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {args.max_new_tokens}")
+        lookahead = as_lookahead(int(args.lookahead) if args.lookahead.lstrip("-").isdigit() else args.lookahead)
+        # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
+        target = load(args.target, packed=True)
+        drafter = load(args.drafter, packed=True) if args.method != "none" else None
+        decoder = SpeculativeDecoder(target, drafter, args.method, lookahead)
+        token_ids = _encode(target.tokenizer, prompt, args.raw)
+        arguments: dict[str, Any] = {
+            "max_new_tokens": args.max_new_tokens,
+            "temperature": args.temperature,
+            "top_k": args.top_k,
+            "top_p": args.top_p,
+            "min_p": args.min_p,
+            "seed": args.seed,
+            "stop": args.stop,
+        }
+        plain = SpeculativeDecoder(decoder.target, method="none") if args.compare else None
+        drafted_run = _Run(decoder, decoder.pieces([token_ids], **arguments))
+        plain_run = None if plain is None else _Run(plain, plain.pieces([token_ids], **arguments))
+    except ImportError as error:
+        raise UsageError(_missing(error)) from error
+    except (ModelError, ValueError, TypeError) as error:
+        raise UsageError(_one_line(error).removeprefix("generate: ")) from error
+
+    interrupted = False
+    try:
+        if plain_run is not None:
+            for warmed in (decoder, plain_run.decoder):
+                # The runs to be timed keep the statistics they were given.
+                stats = warmed.stats
+                warmed.generate(token_ids, **{**arguments, "max_new_tokens": _WARM_UP_TOKENS})
+                warmed.stats = stats
+        _decode(drafted_run, plain_run)
+    except KeyboardInterrupt:
+        interrupted = True
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    report = _report(args, drafted_run, plain_run, is_greedy, interrupted)
+    _print_table(report)
+    if args.json is not None:
+        _write_json(args.json, report)
+    if drafted_run.finish_reason == "error":
+        print("hetero-spec generate: the target's logits hold NaN, or leave no token to choose from", file=sys.stderr)
+        return 1
+    return _INTERRUPTED if interrupted else 0
+
+
+def _decode(drafted: _Run, plain: _Run | None) -> None:
+    """Decode to the end, writing the drafted run's text as it comes.
+
+    With a plain run beside it the two take turns round by round, the one with fewer tokens first, so that whatever
+    else the machine is doing slows both alike. Each run's clock stands still while the other works.
+    """
+    while drafted.finish_reason is None or (plain is not None and plain.finish_reason is None):
+        plain_turn = (
+            plain is not None
+            and plain.finish_reason is None
+            and (drafted.finish_reason is not None or plain.decoder.stats.tokens < drafted.decoder.stats.tokens)
+        )
+        if plain is not None and plain_turn:
+            plain.advance()
+        else:
+            sys.stdout.write(drafted.advance())
+            sys.stdout.flush()
+
+
+def _encode(tokenizer: Any, prompt: str, is_raw: bool) -> list[int]:
+    """Token ids of the prompt, as the user's turn of a chat where the model has a template."""
+    chat = None if is_raw else tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
+    if chat is None:
+        return list(tokenizer.encode(prompt))
+    return list(tokenizer.encode(chat, add_special_tokens=False))
+
+
+def _report(
+    args: argparse.Namespace, drafted: _Run, plain: _Run | None, is_greedy: bool, interrupted: bool
+) -> dict[str, Any]:
+    """Gather what the table shows and the file holds."""
+    report: dict[str, Any] = {
+        "target": args.target,
+        "drafter": args.drafter if args.method != "none" else None,
+        "prompt": args.prompt,
+        "text": drafted.text,
+        "method": args.method,
+        "lookahead": args.lookahead,
+        "max_new_tokens": args.max_new_tokens,
+        "temperature": args.temperature,
+        "top_k": args.top_k,
+        "top_p": args.top_p,
+        "min_p": args.min_p,
+        "seed": args.seed,
+        "finish_reason": drafted.finish_reason,
+        "interrupted": interrupted,
+        "stats": drafted.decoder.stats.as_dict(),
+    }
+    if plain is not None:
+        speed, plain_speed = drafted.decoder.stats.tokens_per_second, plain.decoder.stats.tokens_per_second
+        report["plain"] = {
+            "text": plain.text,
+            "tokens_per_second": plain_speed,
+            "finish_reason": plain.finish_reason,
+            "stats": plain.decoder.stats.as_dict(),
+        }
+        # Two samples of one law differ, so only greedy texts can be compared, and only finished ones.
+        report["identical"] = drafted.text == plain.text if is_greedy and not interrupted else None
+        report["speedup"] = speed / plain_speed if plain_speed else None
+    return report
+
+
+def _print_table(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    stats = report["stats"]
+    title = report["target"] if report["drafter"] is None else f"{report['target']} <- {report['drafter']}"
+    table = Table(title=f"{title}, method {report['method']}", title_justify="left", show_header=False)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    table.add_row("tokens", f"{stats['tokens']}{' (interrupted)' if report['interrupted'] else ''}")
+    if report["drafter"] is not None:
+        table.add_row("acceptance rate", f"{stats['acceptance_rate']:.3f} ({stats['accepted']} of {stats['proposed']})")
+        table.add_row("acceptance length", f"{stats['acceptance_length']:.2f} tokens per look of the target")
+    table.add_row("tokens per second", f"{stats['tokens_per_second']:.2f}")
+    for part in ("drafter", "target", "ops"):
+        table.add_row(f"time in {part}", f"{stats[f'seconds_{part}']:.3f} s")
+    notes = []
+    if "plain" in report:
+        table.add_row("plain tokens per second", f"{report['plain']['tokens_per_second']:.2f}")
+        speedup = report["speedup"]
+        table.add_row("speed-up", "-" if speedup is None else f"{speedup:.2f}x")
+        if speedup is not None and speedup < 1.0 and report["drafter"] is not None:
+            notes.append("Drafting did not pay here: plain decoding was quicker.")
+        identical = report["identical"]
+        if identical is not None:
+            table.add_row("greedy text identical", "yes" if identical else "NO")
+        elif not report["interrupted"]:
+            notes.append("Sampled texts differ by chance; at temperature 0 the two are compared.")
+    console = Console(stderr=True)
+    console.print(table)
+    for note in notes:
+        console.print(note)
+
+
+def _checked_prompt(args: argparse.Namespace) -> str:
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    if not prompt.strip():
+        raise UsageError("prompt must hold text, got none")
+    return str(prompt)
+
+
+def _check_json(path: Path | None) -> None:
+    """Find out before any work is done that the file cannot be written."""
+    if path is None:
+        return
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"json must be a file in a folder that can be written to, got {path}")
+
+
+def _write_json(path: Path, report: dict[str, Any]) -> None:
+    """Write the file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UsageError(f"{path}: {error.strerror}") from error
+        raise
+
+
+def _missing(error: ImportError) -> str:
+    return f"{error.name or _one_line(error)} is not installed; pip install 'hetero-spec[models]'"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`SpeculativeDecoder`: from prompts to text, losslessly, with a drafter whose tokenizer may be another one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from hetero_spec.decoding.lookahead import Lookahead, as_lookahead
+from hetero_spec.decoding.loop import Batch, Piece, Request, run
+from hetero_spec.decoding.protocols import Drafter, Target
+from hetero_spec.decoding.sampling import Sampling
+from hetero_spec.decoding.stats import DecodingStats, RequestStats
+from hetero_spec.decoding.text import TextStream
+
+METHODS = ("tli", "none")
+_LATER_METHODS = ("rdk", "slem", "slrs", "auto")
+_RULES = ("token", "block")
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one prompt became.
+
+    Attributes
+    ----------
+    text : str
+        Without special tokens, and without the stop string that ended it.
+    token_ids : tuple of int
+        Every emitted target token, an end-of-text token and the tokens of a stop string included.
+    finish_reason : str
+        "eos", "stop", "length" or "error"; see `Piece`.
+    stats : RequestStats
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    stats: RequestStats
+
+
+class SpeculativeDecoder:
+    """Decodes with a target, helped by a drafter; the output follows the target's law exactly.
+
+    Parameters
+    ----------
+    target : LoadedModel, (model, tokenizer), or Target
+        Of hetero_spec.models, of transformers, or anything that satisfies the protocol.
+    drafter : LoadedModel, (model, tokenizer), or Drafter; None with method "none"
+    method : "tli" or "none"
+        Token-level intersection (Timor et al. 2502.05202): the drafter's law restricted to the tokens both
+        vocabularies have and renormalised, verified by rejection sampling. "none" decodes plainly.
+    lookahead : int, "confidence" or Lookahead
+        Draft length; see `hetero_spec.decoding.lookahead`.
+    vocab_map : VocabMap, optional
+        Default: made from both tokenizers. Not for a drafter that brings its own map (a `Drafter`).
+    rule : "token" or "block"
+        Verification rule: Leviathan et al. 2211.17192, or Sun et al. 2403.10444, which accepts at least as many.
+
+    Attributes
+    ----------
+    stats : DecodingStats
+        Of the latest `stream` or `generate`; it grows while pieces are read.
+
+    Raises
+    ------
+    NotImplementedError   a method that is known but not built yet
+    ValueError            anything else that cannot be: unknown method, empty intersection, a model without rollback
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        drafter: Any = None,
+        method: str = "tli",
+        lookahead: int | str | Lookahead = 4,
+        vocab_map: Any = None,
+        *,
+        rule: str = "token",
+    ) -> None:
+        if method in _LATER_METHODS:
+            raise NotImplementedError(
+                f"SpeculativeDecoder: method {method!r} is not implemented yet; use 'tli' or 'none'"
+            )
+        if method not in METHODS:
+            raise ValueError(f"SpeculativeDecoder: method must be one of {', '.join(METHODS)}, got {method!r}")
+        if rule not in _RULES:
+            raise ValueError(f"SpeculativeDecoder: rule must be one of {', '.join(_RULES)}, got {rule!r}")
+        if method == "tli" and drafter is None:
+            raise ValueError("SpeculativeDecoder: drafter must be given for method 'tli', got None")
+        self.method = method
+        self.rule = rule
+        self.lookahead = as_lookahead(lookahead)
+        self.target: Target
+        self.drafter: Drafter | None = None
+        if method == "none":
+            self.target = _as_target(target, vocab_map)
+        else:
+            self.target, self.drafter = _as_pair(target, drafter, vocab_map)
+        self.stats = DecodingStats()
+
+    @overload
+    def stream(self, prompt: Prompt, **arguments: Any) -> Iterator[str]: ...
+
+    @overload
+    def stream(self, prompt: Sequence[Prompt], **arguments: Any) -> Iterator[Piece]: ...
+
+    def stream(self, prompt: Prompt | Sequence[Prompt], **arguments: Any) -> Iterator[str] | Iterator[Piece]:
+        """Decode, yielding text as soon as it is certain.
+
+        Parameters
+        ----------
+        prompt : str, token ids, or a sequence of either
+            One prompt yields its text as str. Several are decoded as one batch and yield `Piece` objects, each naming
+            its request; each request's last piece has a finish_reason.
+        **arguments
+            Those of `pieces`.
+        """
+        is_single, prompts = _as_prompts(prompt)
+        pieces = self.pieces(prompts, **arguments)
+        return (piece.text for piece in pieces if piece.text) if is_single else pieces
+
+    @overload
+    def generate(self, prompt: Prompt, **arguments: Any) -> Generation: ...
+
+    @overload
+    def generate(self, prompt: Sequence[Prompt], **arguments: Any) -> list[Generation]: ...
+
+    def generate(self, prompt: Prompt | Sequence[Prompt], **arguments: Any) -> Generation | list[Generation]:
+        """Decode to the end; one `Generation` per prompt. Arguments as for `stream`."""
+        is_single, prompts = _as_prompts(prompt)
+        texts, reasons = [""] * len(prompts), [""] * len(prompts)
+        token_ids: list[tuple[int, ...]] = [()] * len(prompts)
+        for piece in self.pieces(prompts, **arguments):
+            texts[piece.request] += piece.text
+            token_ids[piece.request] += piece.token_ids
+            reasons[piece.request] = piece.finish_reason or ""
+        results = [Generation(*parts) for parts in zip(texts, token_ids, reasons, self.stats.requests, strict=True)]
+        return results[0] if is_single else results
+
+    def pieces(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int = 128,
+        temperature: float | Sequence[float] = 1.0,
+        top_k: int | None | Sequence[int | None] = None,
+        top_p: float | None | Sequence[float | None] = None,
+        min_p: float | None | Sequence[float | None] = None,
+        seed: int | None | Sequence[int | None] = None,
+        stop: str | Sequence[str] = (),
+        draft_sampling: Sampling | None = None,
+    ) -> Iterator[Piece]:
+        """Decode a batch of prompts, yielding a piece per request and round.
+
+        Parameters
+        ----------
+        prompts : sequence of str or of token ids
+            A str is encoded by the target's tokenizer, with the BOS that it puts in front.
+        max_new_tokens : int
+            At least 1; every request ends there at the latest.
+        temperature, top_k, top_p, min_p : scalar, or one value per prompt
+            The target's law; see `Sampling`. None is off.
+        seed : int, None, or one of them per prompt
+            A request's random numbers come from its seed and its own positions only, so an int gives every prompt
+            what it would get alone with that seed. None takes fresh entropy.
+        stop : str or strings
+            Each ends a text and is left out of it.
+        draft_sampling : Sampling, optional
+            The drafter's own parameters. Default: the request's own, temperature and truncation alike, since a draft
+            that the target's top-k or top-p has cut off is always rejected. Any choice is lossless.
+
+        Raises
+        ------
+        ValueError
+            Before any work: an empty or over-long prompt, a parameter out of range, a wrong number of values.
+        """
+        count = len(prompts)
+        if max_new_tokens < 1:
+            raise ValueError(f"generate: max_new_tokens must be at least 1, got {max_new_tokens}")
+        samplings = [
+            Sampling(*values)
+            for values in zip(
+                _per_prompt("temperature", temperature, count, 1.0),
+                _per_prompt("top_k", top_k, count, 0),
+                _per_prompt("top_p", top_p, count, 1.0),
+                _per_prompt("min_p", min_p, count, 0.0),
+                strict=True,
+            )
+        ]
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        seeds = _per_prompt("seed", seed, count, None)
+        requests = []
+        for index, prompt in enumerate(prompts):
+            ids = (
+                list(self.target.encode(prompt)) if isinstance(prompt, str) else [int(token_id) for token_id in prompt]
+            )
+            self._check_prompt(ids, max_new_tokens)
+            request_seed = seeds[index]
+            requests.append(
+                Request(
+                    index,
+                    ids,
+                    secrets.randbits(63) if request_seed is None else _as_int64(request_seed),
+                    samplings[index],
+                    samplings[index] if draft_sampling is None else draft_sampling,
+                    TextStream(self.target.token_bytes, stops),
+                )
+            )
+        self.stats = DecodingStats(
+            prompt_tokens=sum(len(request.prompt) for request in requests),
+            requests=[RequestStats(prompt_tokens=len(request.prompt)) for request in requests],
+        )
+        return self._run(requests, max_new_tokens, self.stats)
+
+    def _run(self, requests: Sequence[Request], max_new_tokens: int, stats: DecodingStats) -> Iterator[Piece]:
+        if not requests:
+            return
+        batch = Batch(
+            self.target,
+            self.drafter,
+            requests,
+            self.lookahead,
+            max_new_tokens=max_new_tokens,
+            rule=self.rule,
+            stats=stats,
+        )
+        for pieces in run(batch):
+            yield from pieces
+
+    def _check_prompt(self, token_ids: Sequence[int], max_new_tokens: int) -> None:
+        if not token_ids:
+            raise ValueError("generate: prompt must hold at least one token, got none")
+        if min(token_ids) < 0 or max(token_ids) >= self.target.vocab_size:
+            raise ValueError(
+                f"generate: prompt must hold ids in [0, {self.target.vocab_size}), "
+                f"got {min(token_ids)}..{max(token_ids)}"
+            )
+        limit = self.target.max_length
+        if limit is not None and len(token_ids) + max_new_tokens > limit:
+            raise ValueError(
+                f"generate: prompt and max_new_tokens must fit the target's {limit} positions, "
+                f"got {len(token_ids)} + {max_new_tokens}"
+            )
+
+
+def _as_prompts(prompt: Prompt | Sequence[Prompt]) -> tuple[bool, Sequence[Prompt]]:
+    """Tell one prompt (text or ids) from several; return (is it one, prompts)."""
+    if isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int)):
+        return True, [prompt]  # type: ignore[list-item]
+    return False, prompt  # type: ignore[return-value]
+
+
+def _per_prompt(name: str, value: Any, count: int, default: Any) -> list[Any]:
+    """Spread a scalar over the prompts, or check that there is one value for each; None becomes the default."""
+    values = list(value) if isinstance(value, Sequence) else [value] * count
+    if len(values) != count:
+        raise ValueError(f"generate: {name} must be one value or {count} of them, got {len(values)}")
+    return [default if item is None else item for item in values]
+
+
+def _as_int64(seed: int) -> int:
+    """Wrap any integer to the 64 bits of a seed; -1 and 2**64 - 1 are the same seed."""
+    return (seed + 2**63) % 2**64 - 2**63
+
+
+def _model_and_tokenizer(model: Any) -> tuple[Any, Any] | None:
+    """Return the two parts of a LoadedModel or of a pair; None for anything else."""
+    if isinstance(model, tuple) and len(model) == 2:
+        return model
+    if hasattr(model, "model") and hasattr(model, "tokenizer") and not isinstance(model, Target | Drafter):
+        return model.model, model.tokenizer
+    return None
+
+
+def _as_target(target: Any, vocab_map: Any = None) -> Target:
+    parts = _model_and_tokenizer(target)
+    if parts is not None:
+        from hetero_spec.decoding.target import TransformersTarget
+
+        return TransformersTarget(*parts, token_bytes=None if vocab_map is None else vocab_map.target.tokens)
+    if isinstance(target, Target):
+        return target
+    raise TypeError(
+        "SpeculativeDecoder: target must be a loaded model, (model, tokenizer) or a Target, "
+        f"got {type(target).__name__}"
+    )
+
+
+def _as_pair(target: Any, drafter: Any, vocab_map: Any) -> tuple[Target, Drafter]:
+    parts = _model_and_tokenizer(drafter)
+    if parts is None:
+        if not isinstance(drafter, Drafter):
+            raise TypeError(
+                "SpeculativeDecoder: drafter must be a loaded model, (model, tokenizer) or a Drafter, "
+                f"got {type(drafter).__name__}"
+            )
+        if vocab_map is not None:
+            raise ValueError("SpeculativeDecoder: vocab_map must be None for a Drafter, which brings its own map")
+        own = _as_target(target)
+        for name, ids, size in (
+            ("draft_to_target_ids", drafter.draft_to_target_ids, drafter.vocab_size),
+            ("target_to_draft_ids", drafter.target_to_draft_ids, own.vocab_size),
+        ):
+            if tuple(ids.shape) != (size,):
+                raise ValueError(f"SpeculativeDecoder: {name} must be of shape ({size},), got {tuple(ids.shape)}")
+        return own, drafter
+    from hetero_spec.decoding.drafter import TransformersDrafter
+    from hetero_spec.vocab import VocabMap
+
+    own = _as_target(target, vocab_map)
+    if vocab_map is None:
+        target_parts = _model_and_tokenizer(target)
+        if target_parts is None:
+            raise ValueError("SpeculativeDecoder: vocab_map must be given for a target that is only a Target, got None")
+        vocab_map = VocabMap.from_tokenizers(
+            target_parts[1],
+            parts[1],
+            target_vocab_size=own.vocab_size,
+            draft_vocab_size=int(parts[0].config.get_text_config().vocab_size),
+        )
+    if vocab_map.target_vocab_size < own.vocab_size:
+        raise ValueError(
+            f"SpeculativeDecoder: vocab_map must cover the target's {own.vocab_size} ids, "
+            f"got {vocab_map.target_vocab_size}"
+        )
+    return own, TransformersDrafter(*parts, vocab_map, own.vocab_size)

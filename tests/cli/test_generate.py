@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hetero-spec generate` with tiny models in place of the real ones."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetero_spec import models
+from hetero_spec.cli import main
+from hetero_spec.decoding import SpeculativeDecoder
+from hetero_spec.models import LoadedModel, ModelError, TextTokenizer
+from tests.decoding.toys import tiny_llama, trained_pair
+
+STATS = (
+    "proposed",
+    "accepted",
+    "acceptance_rate",
+    "acceptance_length",
+    "tokens_per_second",
+    "seconds_drafter",
+    "seconds_target",
+    "seconds_ops",
+)
+PROMPT = "the man and the dog"
+
+
+@pytest.fixture(scope="module")
+def tiny_models() -> dict[str, LoadedModel]:
+    target, drafter = trained_pair()
+    template = "{% for message in messages %}<eos>{{ message.content }}{% endfor %}<eos>"
+    loaded = {}
+    for name, backend, seed, eos in (("smollm2", target, 3, "<eos>"), ("embedded", drafter, 4, "</s>")):
+        tokenizer = TextTokenizer(
+            backend,
+            eos_token_ids=[backend.token_to_id(eos)],
+            chat_template=template if name == "smollm2" else None,
+        )
+        size = backend.get_vocab_size()
+        loaded[name] = LoadedModel(tiny_llama(size, seed), tokenizer, name, "Apache-2.0", size)
+    return loaded
+
+
+@pytest.fixture
+def loads(tiny_models: dict[str, LoadedModel], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names that were loaded, in order."""
+    asked: list[str] = []
+
+    def load(name: str, **_: Any) -> LoadedModel:
+        asked.append(name)
+        if name not in tiny_models:
+            raise ModelError(f"load: model must be one of {', '.join(tiny_models)}, or a local folder, got {name}")
+        return tiny_models[name]
+
+    monkeypatch.setattr(models, "load", load)
+    yield asked
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def generate(*arguments: str) -> int:
+    return main(["generate", "--prompt", PROMPT, "--max-new-tokens", "12", *arguments])
+
+
+def test_text_goes_to_stdout_and_the_table_to_stderr(loads: list[str], capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--json", str(path)) == 0
+    captured = capsys.readouterr()
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert captured.out == report["text"] + "\n"
+    for words in ("acceptance rate", "acceptance length", "tokens per second", "time in drafter", "time in ops"):
+        assert words in captured.err
+    assert loads == ["smollm2", "embedded"]
+
+
+def test_json_has_the_documented_keys(loads: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--compare", "--json", str(path)) == 0
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert report["method"] == "tli"
+    assert set(STATS) <= set(report["stats"])
+    assert report["stats"]["proposed"] > 0
+    assert report["plain"]["text"] == report["text"]
+    assert report["identical"] is True
+    assert report["speedup"] == pytest.approx(
+        report["stats"]["tokens_per_second"] / report["plain"]["tokens_per_second"]
+    )
+    # The warm-up leaves no trace in what was timed.
+    assert report["stats"]["tokens"] == report["plain"]["stats"]["tokens"] <= 12
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_plain_decoding_loads_no_drafter(loads: list[str], capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--method", "none", "--json", str(path)) == 0
+    assert loads == ["smollm2"]
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert (report["method"], report["drafter"], report["stats"]["proposed"]) == ("none", None, 0)
+    assert "acceptance" not in capsys.readouterr().err
+
+
+def test_drafted_and_plain_greedy_text_agree_between_commands(loads: list[str], capsys: Capture) -> None:
+    assert generate() == 0
+    drafted = capsys.readouterr().out
+    assert generate("--method", "none") == 0
+    assert capsys.readouterr().out == drafted
+
+
+def test_a_seed_repeats_a_sampled_text_and_says_nothing_about_identity(
+    loads: list[str], capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.json"
+    sampled = ("--temperature", "1.5", "--top-k", "40", "--top-p", "0.99", "--min-p", "0.001", "--raw")
+    outputs = []
+    for seed in ("1", "1", "2"):
+        assert generate(*sampled, "--seed", seed, "--compare", "--json", str(path)) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] != outputs[2]
+    assert json.loads(path.read_text(encoding="utf-8"))["identical"] is None
+
+
+def prompt_ids(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[int]:
+    """Token ids that the decoder was given."""
+    given: list[list[int]] = []
+    pieces = SpeculativeDecoder.pieces
+
+    def recording(self: SpeculativeDecoder, prompts: list[list[int]], **keywords: Any) -> Any:
+        given.extend(prompts)
+        return pieces(self, prompts, **keywords)
+
+    monkeypatch.setattr(SpeculativeDecoder, "pieces", recording)
+    assert generate("--method", "none", *arguments) == 0
+    return given[0]
+
+
+def test_the_chat_template_is_used_unless_told_otherwise(
+    loads: list[str], tiny_models: dict[str, LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = tiny_models["smollm2"].tokenizer
+    bare = tokenizer.encode(PROMPT)
+    (eos,) = tokenizer.eos_token_ids
+    assert prompt_ids(monkeypatch) == [eos, *bare, eos]
+    assert prompt_ids(monkeypatch, "--raw") == bare
+
+
+def test_a_dash_reads_the_prompt_from_standard_input(
+    loads: list[str], tiny_models: dict[str, LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a can"))
+    assert prompt_ids(monkeypatch, "--prompt", "-", "--raw") == tiny_models["smollm2"].tokenizer.encode("a can")
+
+
+def test_a_stop_string_ends_the_text(loads: list[str], capsys: Capture) -> None:
+    assert generate() == 0
+    whole = capsys.readouterr().out.rstrip("\n")
+    middle = whole[len(whole) // 2]
+    assert generate("--stop", middle) == 0
+    assert capsys.readouterr().out == whole[: whole.index(middle)] + "\n"
+
+
+def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--lookahead", "confidence", "--json", str(path)) == 0
+    assert json.loads(path.read_text(encoding="utf-8"))["lookahead"] == "confidence"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "nobody"], "model must be one of smollm2, embedded, or a local folder, got nobody"),
+        (["--drafter", "nobody"], "got nobody"),
+        (["--prompt", "  "], "prompt must hold text, got none"),
+        (["--max-new-tokens", "0"], "max_new_tokens must be at least 1, got 0"),
+        (["--max-new-tokens", "100000"], "must fit the target's 256 positions"),
+        (["--temperature", "-1"], "temperature must be a finite number of at least 0, got -1.0"),
+        (["--temperature", "nan"], "temperature must be a finite number"),
+        (["--top-k", "-3"], "top_k must be at least 0"),
+        (["--top-p", "0"], "top_p must be in (0, 1], got 0.0"),
+        (["--min-p", "2"], "min_p must be in [0, 1], got 2.0"),
+        (["--lookahead", "-1"], "num_tokens must be at least 0, got -1"),
+        (["--lookahead", "disco"], "the known name is 'confidence', got 'disco'"),
+        (["--stop", ""], "stop: strings must not be empty"),
+        (["--json", "no/such/folder/report.json"], "json must be a file in a folder that can be written to"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_code_2(
+    loads: list[str], capsys: Capture, arguments: list[str], message: str
+) -> None:
+    assert generate(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.startswith("hetero-spec generate: ")
+    assert captured.err.count("generate: ") == 1
+    assert captured.err.count("\n") == 1
+
+
+def test_bad_parameters_are_found_before_a_model_is_loaded(loads: list[str]) -> None:
+    for bad in (["--temperature", "-1"], ["--max-new-tokens", "0"], ["--lookahead", "x"], ["--prompt", ""]):
+        assert generate(*bad) == 2
+    assert loads == []
+
+
+def test_an_empty_intersection_is_one_line_and_code_2(
+    loads: list[str], tiny_models: dict[str, LoadedModel], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    backend = Tokenizer(WordLevel({"\u2603\u2603": 0, "\u2602\u2602": 1}, unk_token=None))
+    foreign = LoadedModel(tiny_llama(2, 1), TextTokenizer(backend), "foreign", "unknown", 2)
+    monkeypatch.setitem(tiny_models, "foreign", foreign)
+    assert generate("--drafter", "foreign") == 2
+    error = capsys.readouterr().err
+    assert "must share at least one text token" in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_package_is_one_line_and_code_2(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def load(name: str, **_: Any) -> LoadedModel:
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
+
+    monkeypatch.setattr(models, "load", load)
+    assert generate() == 2
+    error = capsys.readouterr().err
+    assert "transformers is not installed; pip install 'hetero-spec[models]'" in error
+    assert error.count("\n") == 1
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    pieces: Callable[..., Iterator[Any]] = SpeculativeDecoder.pieces
+
+    def interrupted(self: SpeculativeDecoder, *arguments: Any, **keywords: Any) -> Iterator[Any]:
+        for count, piece in enumerate(pieces(self, *arguments, **keywords)):
+            if count == rounds:
+                raise KeyboardInterrupt
+            yield piece
+
+    monkeypatch.setattr(SpeculativeDecoder, "pieces", interrupted)
+
+
+def test_ctrl_c_keeps_what_there_is(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    assert generate() == 0
+    whole = capsys.readouterr().out.rstrip("\n")
+    interrupt_after(monkeypatch, 3)
+    path = tmp_path / "report.json"
+    assert generate("--json", str(path)) == 130
+    captured = capsys.readouterr()
+    kept = captured.out.rstrip("\n")
+    assert kept
+    assert whole.startswith(kept)
+    assert len(kept) < len(whole)
+    assert "(interrupted)" in captured.err
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert (report["text"], report["interrupted"]) == (kept, True)
+
+
+def test_a_failed_write_leaves_the_old_file(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("old")
+
+    def full(source: Any, target: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hetero_spec.cli.generate.os.replace", full)
+    assert generate("--json", str(path)) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_loss_is_not_hidden(loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    from hetero_spec.decoding import DecodingStats
+
+    speeds = property(lambda stats: 10.0 if stats.proposed else 20.0)
+    monkeypatch.setattr(DecodingStats, "tokens_per_second", speeds)
+    assert generate("--compare") == 0
+    error = capsys.readouterr().err
+    assert "0.50x" in error
+    assert "Drafting did not pay here" in error
