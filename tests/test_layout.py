@@ -59,10 +59,9 @@ def test_instruction_set_files_use_no_shared_templates(path):
 
 
 def test_every_source_names_its_licence():
-    listed = [path for folder in ("csrc", "hetero_spec", "tests", "perf", "tools") for path in (ROOT / folder).rglob("*")]
-    code = [path for path in listed if path.suffix in {".py", ".h", ".cpp", ".inl", ".cu", ".cuh"}]
+    folders = ("csrc", "hetero_spec", "tests", "perf", "tools")
+    suffixes = {".py", ".h", ".cpp", ".inl", ".cu", ".cuh"}
+    code = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
     assert code
-    missing = [
-        str(path.relative_to(ROOT)) for path in code if "SPDX-License-Identifier: Apache-2.0" not in path.read_text()[:200]
-    ]
-    assert not missing
+    licence = "SPDX-License-Identifier: Apache-2.0"
+    assert not [str(path.relative_to(ROOT)) for path in code if licence not in path.read_text()[:200]]

@@ -24,4 +24,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// mask bit d = some target id maps to d. One thread a target id; mask and *num_ids start at 0.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    mask_from_inverse_map_kernel(const int32_t* target_to_draft_ids, int64_t target_vocab_size,
+                                 int64_t draft_vocab_size, uint32_t* mask, int32_t* num_ids) {
+  const int64_t target_id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t id = target_id < target_vocab_size ? target_to_draft_ids[target_id] : -1;
+  bool is_new = false;
+  if (id >= 0 && id < draft_vocab_size) {
+    const uint32_t bit = 1u << (id % 32);
+    is_new = (atomicOr(&mask[id / 32], bit) & bit) == 0;
+  }
+  const unsigned count = static_cast<unsigned>(__popc(__ballot_sync(kAllLanes, is_new)));
+  if (threadIdx.x % kWarpLanes == 0 && count != 0) atomicAdd(num_ids, static_cast<int>(count));
+}
+
 }  // namespace hetero_spec

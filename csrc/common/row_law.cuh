@@ -6,6 +6,7 @@
 // so a row gives the same bits wherever it lands.
 #pragma once
 
+#include "common/device_logits.cuh"
 #include "common/draw.cuh"
 #include "common/gpu.cuh"
 #include "common/reduce.cuh"
@@ -101,8 +102,29 @@ __device__ __forceinline__ LawSum sum_chunk(const RowView<T>& row, int64_t chunk
   return sum;
 }
 
-// ---- a row from its chunks
-// -----------------------------------------------------------------------
+// A law made ready for a loop over many ids: law_prob but for the last bits, with one
+// special-function instruction. An invalid law gives NaN, an empty one 0.
+class LawLoop {
+ public:
+  __device__ explicit LawLoop(const RowStats& stats)
+      : max_logit_(stats.max_logit),
+        scale_(exponent_scale(stats.inv_temperature)),
+        normalizer_(stats.log_normalizer * kLog2E),
+        cutoff_(stats.cutoff),
+        greedy_id_(is_greedy(stats) ? static_cast<int>(greedy_id(stats)) : kNoId) {}
+
+  __device__ __forceinline__ float prob(float logit, int id) const {
+    if (greedy_id_ != kNoId) return id == greedy_id_ ? 1.0f : 0.0f;
+    const float prob = gpu::exp2_approx((logit - max_logit_) * scale_ - normalizer_);
+    return logit < cutoff_ ? 0.0f : prob;
+  }
+
+ private:
+  float max_logit_, scale_, normalizer_, cutoff_;
+  int greedy_id_;
+};
+
+// ---- a row from its chunks -------------------------------------------------------------------
 
 struct RowSum {
   float max_logit;
@@ -437,9 +459,11 @@ __device__ Truncation truncate_row(const RowView<T>& row, const RequestParams& p
 // ---------------------------------------------------------------------------------
 
 // The law of a row whose chunk sums are complete; called by the whole block, every thread gets it.
+// `weighted` and `sum_out` may be null.
 template <bool kTruncate, class T>
 __device__ RowStats finish_row(const RowView<T>& row, const RequestParams& params,
-                               const ChunkSum* sums, int64_t num_ids, RowSum* sum_out) {
+                               const ChunkSum* sums, const float* weighted, int64_t num_ids,
+                               RowSum* sum_out) {
   struct Combined {
     RowSum sum;
     int greedy_id;
@@ -448,7 +472,7 @@ __device__ RowStats finish_row(const RowView<T>& row, const RequestParams& param
   const int thread = static_cast<int>(threadIdx.x);
   const float inv_temperature = params.inv_temperature;
   if (thread < kWarpLanes) {
-    const RowSum sum = combine_chunks(sums, nullptr, static_cast<int>(num_chunks(row.size)),
+    const RowSum sum = combine_chunks(sums, weighted, static_cast<int>(num_chunks(row.size)),
                                       inv_temperature, thread);
     int greedy_id = 0;
     if (inv_temperature == INFINITY && !sum.is_invalid && sum.max_logit > neg_inf()) {
@@ -508,8 +532,37 @@ __device__ __forceinline__ bool row_law(const RowView<T>& row, const RequestPara
     if (lane == 0) sums[chunk] = {sum.max_logit, sum.sum};
   }
   if (!is_last_block(ticket, groups)) return false;
-  *stats = finish_row<kTruncate>(row, params, sums, num_ids, nullptr);
+  *stats = finish_row<kTruncate>(row, params, sums, nullptr, num_ids, nullptr);
   return true;
+}
+
+// Mass of a chunk of an untruncated law (or of one whose sums leave out what the cutoff does).
+__device__ __forceinline__ double mass_of_chunk(const RowStats& stats, const ChunkSum& sum) {
+  if (!(sum.sum > 0.0f)) return 0.0;
+  const double exponent = (static_cast<double>(sum.max_logit) - stats.max_logit) *
+                              static_cast<double>(stats.inv_temperature) -
+                          static_cast<double>(stats.log_normalizer);
+  return sum.sum * exp(exponent);
+}
+
+// A matrix of logits on the device, as launchers take it.
+template <class T>
+__device__ __forceinline__ RowView<T> row_of(const DeviceLogits& logits, int64_t row,
+                                             const uint32_t* mask) {
+  return {static_cast<const T*>(logits.data) + row * logits.row_stride, logits.vocab_size, mask};
+}
+
+// One logit of a matrix whose dtype the kernel was not compiled for.
+__device__ __forceinline__ float logit_at(const DeviceLogits& logits, int64_t row, int64_t id) {
+  const int64_t at = row * logits.row_stride + id;
+  switch (logits.dtype) {
+    case DType::kFloat32:
+      return static_cast<const float*>(logits.data)[at];
+    case DType::kFloat16:
+      return to_float(static_cast<const __half*>(logits.data)[at]);
+    default:
+      return to_float(static_cast<const __nv_bfloat16*>(logits.data)[at]);
+  }
 }
 
 }  // namespace hetero_spec

@@ -20,6 +20,11 @@ bool makes_draft_laws(const RejectionSampleCuda& call) {
   return call.draft_logits.data != nullptr && call.draft_stats == nullptr;
 }
 
+// Residuals of a request whose masses are kept at once.
+int64_t num_residuals(const RejectionSampleCuda& call) {
+  return call.block_rule && call.ragged.max_draft_tokens > 1 ? call.ragged.max_draft_tokens : 1;
+}
+
 Workspace lay_out(const RejectionSampleCuda& call, void* base) {
   const int64_t batch = call.ragged.batch_size, tokens = call.ragged.num_tokens;
   const int64_t rows = tokens + batch, chunks = num_chunks(call.target_logits.vocab_size);
@@ -42,7 +47,7 @@ Workspace lay_out(const RejectionSampleCuda& call, void* base) {
   arguments.target_sums = layout.take<ChunkSum>(rows * chunks);
   arguments.target_stats = layout.take<RowStats>(rows);
   arguments.tests = layout.take<RowTest>(rows);
-  arguments.masses = layout.take<double>(batch * chunks);
+  arguments.masses = layout.take<double>(batch * num_residuals(call) * chunks);
   arguments.draft_stats = const_cast<RowStats*>(call.draft_stats);
   if (makes_laws) {
     arguments.draft_sums = layout.take<ChunkSum>(tokens * num_chunks(call.draft_logits.vocab_size));
@@ -100,7 +105,7 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
   }
   const unsigned groups = blocks_for(num_chunks(call.target_logits.vocab_size), kBlockWarps);
   const dim3 rows = row_grid(groups, batch * (call.ragged.max_draft_tokens + 1));
-  const dim3 requests = row_grid(groups, batch);
+  const dim3 residuals = row_grid(groups, batch * num_residuals(call));
   return dispatch(
       call.target_logits.dtype, may_truncate(call.params), [&](auto type, auto truncate) {
         using T = typename decltype(type)::type;
@@ -108,7 +113,8 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
             gpu::launch(rows, dim3(kBlockThreads), 0, stream,
                         target_rows_kernel<T, decltype(truncate)::value>, arguments);
         if (failed != cudaSuccess) return failed;
-        return gpu::launch(requests, dim3(kBlockThreads), 0, stream, draw_kernel<T>, arguments);
+        return gpu::launch(residuals, dim3(kBlockThreads), 0, stream,
+                           call.block_rule ? block_rule_kernel<T> : draw_kernel<T>, arguments);
       });
 }
 

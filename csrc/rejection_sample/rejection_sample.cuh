@@ -65,43 +65,8 @@ __device__ __forceinline__ int64_t count_draft_tokens(const Ragged& ragged, int6
   return limit > 0 ? limit : 0;
 }
 
-template <class T>
-__device__ __forceinline__ RowView<T> row_of(const DeviceLogits& logits, int64_t row,
-                                             const uint32_t* mask) {
-  return {static_cast<const T*>(logits.data) + row * logits.row_stride, logits.vocab_size, mask};
-}
-
-// One logit of a matrix whose dtype the kernel was not compiled for.
-__device__ __forceinline__ float logit_at(const DeviceLogits& logits, int64_t row, int64_t id) {
-  const int64_t at = row * logits.row_stride + id;
-  switch (logits.dtype) {
-    case DType::kFloat32:
-      return static_cast<const float*>(logits.data)[at];
-    case DType::kFloat16:
-      return to_float(static_cast<const __half*>(logits.data)[at]);
-    default:
-      return to_float(static_cast<const __nv_bfloat16*>(logits.data)[at]);
-  }
-}
-
 // ---- laws of the draft rows
-// ------------------------------------------------------------------------
-
-// mask bit d = some target id maps to d. One thread a target id; mask and *num_ids start at 0.
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    mask_from_inverse_map_kernel(const int32_t* target_to_draft_ids, int64_t target_vocab_size,
-                                 int64_t draft_vocab_size, uint32_t* mask, int32_t* num_ids) {
-  const int64_t target_id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t id = target_id < target_vocab_size ? target_to_draft_ids[target_id] : -1;
-  bool is_new = false;
-  if (id >= 0 && id < draft_vocab_size) {
-    const uint32_t bit = 1u << (id % 32);
-    is_new = (atomicOr(&mask[id / 32], bit) & bit) == 0;
-  }
-  const unsigned count = static_cast<unsigned>(__popc(__ballot_sync(kAllLanes, is_new)));
-  if (threadIdx.x % kWarpLanes == 0 && count != 0) atomicAdd(num_ids, static_cast<int>(count));
-}
+// ----------------------------------------------------------------------
 
 // Grid: x = group of chunks, y and z = position * B + request.
 template <class T, bool kTruncate>
@@ -128,7 +93,7 @@ __global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
 }
 
 // ---- target rows
-// -----------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------
 
 __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& arguments,
                                             int64_t request_idx, int64_t position, bool has_draft,
@@ -210,7 +175,17 @@ __global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
 }
 
 // ---- where a request stops
-// -------------------------------------------------------------------------
+// -----------------------------------------------------------------------
+
+// Position at which the pass over the rows saw the request stop. Held inside its draft: with broken
+// offsets two requests share rows, and neither may have been seen to stop.
+__device__ __forceinline__ int64_t stop_position(const RejectionSampleArguments& arguments,
+                                                 int64_t request_idx) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int64_t most = count_draft_tokens(arguments.call.ragged, request_idx, lane);
+  const int64_t seen = arguments.stop_at[request_idx];
+  return seen < most ? seen : most;
+}
 
 // The row from which a request's last token is drawn.
 struct Stop {
@@ -266,20 +241,20 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
                                              bool is_residual, int64_t first, int lane,
                                              float (&weight)[kBatchSteps<T>][kPack<T>]) {
   constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
-  const RowView<T> target = row_of<T>(call.target_logits, stop.row, nullptr);
-  const int64_t base = first + lane * kPack<T>;
-  load_steps(target, first, lane, weight);
+  const int size = static_cast<int>(call.target_logits.vocab_size);
+  const int base = static_cast<int>(first) + lane * kPack<T>;
+  load_steps(row_of<T>(call.target_logits, stop.row, nullptr), first, lane, weight);
+  const LawLoop target(stop.target);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-    for (int n = 0; n < kPack<T>; ++n) {
-      const int64_t id = base + step * kStep + n;
-      weight[step][n] = id < target.size ? law_prob(stop.target, weight[step][n], id) : 0.0f;
+    for (int n = 0; n < kPack<T>; ++n) {  // beyond the row the logit is -inf
+      weight[step][n] = target.prob(weight[step][n], base + step * kStep + n);
     }
   }
   if (!is_residual) return;
   if (call.draft_logits.data == nullptr) {  // one-hot
-    const int64_t token = call.ragged.draft_token_ids[stop.draft_row];
+    const int token = call.ragged.draft_token_ids[stop.draft_row];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -291,31 +266,35 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
     }
     return;
   }
-  const int64_t draft_size = call.draft_logits.vocab_size;
-  const bool is_aligned =
-      call.target_to_draft_ids == nullptr && call.draft_logits.dtype == call.target_logits.dtype;
-  float draft[kSteps][kPack<T>];
-  if (is_aligned) {
-    load_steps(row_of<T>(call.draft_logits, stop.draft_row, nullptr), first, lane, draft);
+  const int draft_size = static_cast<int>(call.draft_logits.vocab_size);
+  const LawLoop draft(stop.draft);
+  if (call.target_to_draft_ids == nullptr && call.draft_logits.dtype == call.target_logits.dtype) {
+    float logit[kSteps][kPack<T>];
+    load_steps(row_of<T>(call.draft_logits, stop.draft_row, nullptr), first, lane, logit);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const int id = base + step * kStep + n;
+        const float rest = stop.scale * weight[step][n] - draft.prob(logit[step][n], id);
+        if (id < size) weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+      }
+    }
+    return;
   }
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
     for (int n = 0; n < kPack<T>; ++n) {
-      const int64_t id = base + step * kStep + n;
-      if (id >= target.size) continue;
-      int64_t draft_id = id;
-      if (call.target_to_draft_ids != nullptr) draft_id = call.target_to_draft_ids[id];
-      float draft_prob = 0.0f;
+      const int id = base + step * kStep + n;
+      if (id >= size) continue;
+      const int draft_id = call.target_to_draft_ids == nullptr ? id : call.target_to_draft_ids[id];
+      float draft_prob = is_invalid(stop.draft) ? quiet_nan() : 0.0f;
       if (draft_id >= 0 && draft_id < draft_size) {
-        const float logit =
-            is_aligned ? draft[step][n] : logit_at(call.draft_logits, stop.draft_row, draft_id);
-        draft_prob = law_prob(stop.draft, logit, draft_id);
-      } else if (is_invalid(stop.draft)) {
-        draft_prob = quiet_nan();
+        draft_prob = draft.prob(logit_at(call.draft_logits, stop.draft_row, draft_id), draft_id);
       }
       const float rest = stop.scale * weight[step][n] - draft_prob;
-      weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+      weight[step][n] = rest < 0.0f ? 0.0f : rest;
     }
   }
 }
@@ -344,13 +323,6 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
 __device__ __forceinline__ bool has_known_masses(const RowStats& stats) {
   return !is_truncated(stats) && !is_greedy(stats);
 }
-__device__ __forceinline__ double known_mass(const RowStats& stats, const ChunkSum& sum) {
-  if (!(sum.sum > 0.0f)) return 0.0;
-  const double exponent = (static_cast<double>(sum.max_logit) - stats.max_logit) *
-                              static_cast<double>(stats.inv_temperature) -
-                          static_cast<double>(stats.log_normalizer);
-  return sum.sum * exp(exponent);
-}
 
 // Masses of the target law at the stop, by the whole block.
 template <class T>
@@ -362,7 +334,7 @@ __device__ void target_masses(const RejectionSampleArguments& arguments, const S
   if (has_known_masses(stop.target)) {
     const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
     for (int chunk = thread; chunk < chunks; chunk += kBlockThreads) {
-      masses[chunk] = known_mass(stop.target, sums[chunk]);
+      masses[chunk] = mass_of_chunk(stop.target, sums[chunk]);
     }
   } else {
     for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
@@ -444,6 +416,13 @@ __device__ int lowest_argmax(const RowView<T>& row) {
   return lowest == kNoId ? 0 : lowest;
 }
 
+// The id of a greedy row, in range whatever it holds: broken offsets can leave a row without a law.
+__device__ __forceinline__ int greedy_token(const RejectionSampleCuda& call,
+                                            const RowStats& stats) {
+  const int64_t id = greedy_id(stats), size = call.target_logits.vocab_size;
+  return static_cast<int>(id < 0 ? 0 : (id < size ? id : size - 1));
+}
+
 // Draft probability at the one id of a greedy target row.
 __device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, const Stop& stop,
                                                int64_t id) {
@@ -468,10 +447,10 @@ __device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, cons
 // draw if the stop needed a pass, else scratch. Adds to the stop's status.
 template <class T>
 __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop, double* masses,
-                          double uniform) {
+                          bool is_ready, double uniform) {
   const RejectionSampleCuda& call = arguments.call;
   if (is_greedy(stop.target)) {
-    const int id = static_cast<int>(greedy_id(stop.target));
+    const int id = greedy_token(call, stop.target);
     if (stop.is_residual) {
       const float rest = stop.scale - draft_prob_at(call, stop, id);
       if (rest != rest) {
@@ -482,7 +461,6 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
     }
     return id;
   }
-  const bool is_ready = needs_pass(call, stop);
   if (!is_ready) target_masses<T>(arguments, stop, masses);
   if (!stop.is_residual) return draw<T>(call, stop, false, masses, uniform);
   if (!is_ready) {  // a one-hot draft
@@ -504,13 +482,13 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
 // Draws the request's last token and writes its outputs, by the whole block.
 template <class T>
 __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_idx, Stop stop,
-                     double* masses) {
+                     double* masses, bool is_ready) {
   const RejectionSampleCuda& call = arguments.call;
   int token = 0;
   if (is_invalid(stop.target)) {
     token = lowest_argmax(row_of<T>(call.target_logits, stop.row, nullptr));
   } else if (!is_empty(stop.target)) {
-    token = draw_token<T>(arguments, stop, masses,
+    token = draw_token<T>(arguments, stop, masses, is_ready,
                           resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
   }
   const int64_t begin = first_token(call.ragged, request_idx);
@@ -534,7 +512,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const RejectionSampleCuda& call = arguments.call;
   const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (request_idx >= call.ragged.batch_size) return;
-  const Stop stop = stop_at_position(arguments, request_idx, arguments.stop_at[request_idx]);
+  const Stop stop = stop_at_position(arguments, request_idx, stop_position(arguments, request_idx));
   const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
   double* masses = arguments.masses + request_idx * chunks;
   if (needs_pass(call, stop)) {
@@ -548,7 +526,93 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   } else if (blockIdx.x != 0) {
     return;
   }
-  emit<T>(arguments, request_idx, stop, masses);
+  emit<T>(arguments, request_idx, stop, masses, needs_pass(call, stop));
+}
+
+// ---- block rule
+// ----------------------------------------------------------------------------------
+
+// P_position: the probability, capped at 1, that the first `position` tokens are kept together. All
+// of their rows are sound.
+__device__ __forceinline__ float kept_together(const RejectionSampleArguments& arguments,
+                                               int64_t request_idx, int64_t position) {
+  const RowTest* tests = arguments.tests + target_row(arguments.call.ragged, request_idx, 0);
+  float prefix = 1.0f;
+  for (int64_t at = 0; at < position; ++at) {
+    const double ratio = static_cast<double>(prefix) * tests[at].target_prob / tests[at].draft_prob;
+    prefix = static_cast<float>(ratio < 1.0 ? ratio : 1.0);
+  }
+  return prefix;
+}
+
+// The longest block that is kept, of at most `length` tokens; by one warp, all lanes get it.
+// `masses` are those of the residuals of rows 0 .. length - 1.
+__device__ __forceinline__ int64_t kept_block(const RejectionSampleArguments& arguments,
+                                              int64_t request_idx, int64_t length,
+                                              const double* masses, int lane) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+  int64_t kept = 0;
+  for (int64_t at = 1; at <= length; ++at) {
+    const double together = kept_together(arguments, request_idx, at);
+    double limit = together;
+    if (at < length) {
+      double mass = 0.0;
+      for (int chunk = lane; chunk < chunks; chunk += kWarpLanes)
+        mass += masses[at * chunks + chunk];
+      mass = warp_sum(mass);
+      const double denominator = mass + 1.0 - together;
+      limit = denominator > 0.0 ? mass / denominator : 1.0;
+    }
+    const int64_t row = target_row(call.ragged, request_idx, at - 1);
+    if (accept_uniform(call.uniforms, request_idx, row, at - 1) < limit) kept = at;
+  }
+  return kept;
+}
+
+// Grid: x = group of chunks, y and z = position * B + request. Every block of a request takes a
+// ticket, also those whose position lies beyond its draft; the last decides and draws.
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    block_rule_kernel(RejectionSampleArguments arguments) {
+  struct Shared {
+    int64_t kept;
+  };
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
+  const int64_t most = call.ragged.max_draft_tokens > 1 ? call.ragged.max_draft_tokens : 1;
+  const int64_t position = idx / call.ragged.batch_size;
+  const int64_t request_idx = idx % call.ragged.batch_size;
+  if (position >= most) return;
+  const int64_t length = stop_position(arguments, request_idx);
+  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+  double* masses = arguments.masses + request_idx * most * chunks;
+  if (position < length) {
+    Stop stop = stop_at_position(arguments, request_idx, position);
+    stop.scale = kept_together(arguments, request_idx, position);
+    const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
+    if (chunk < chunks) {
+      const float mass = chunk_mass<T>(call, stop, true, chunk, lane);
+      if (lane == 0) masses[position * chunks + chunk] = mass;
+    }
+  }
+  const unsigned blocks = gridDim.x * static_cast<unsigned>(most);
+  if (!is_last_block(arguments.draw_tickets + request_idx, blocks)) return;
+  Shared& shared = gpu::shared<Shared>();
+  if (thread < kWarpLanes) {
+    const int64_t kept = kept_block(arguments, request_idx, length, masses, lane);
+    if (thread == 0) shared.kept = kept;
+  }
+  __syncthreads();
+  const int64_t kept = shared.kept;
+  Stop stop = stop_at_position(arguments, request_idx, kept);
+  stop.scale = kept_together(arguments, request_idx, kept);
+  stop.is_residual = kept < length;
+  // The rule has read the row that ended the draft, whatever it keeps.
+  stop.status |= stop_at_position(arguments, request_idx, length).status;
+  emit<T>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
+          stop.is_residual);
 }
 
 }  // namespace hetero_spec

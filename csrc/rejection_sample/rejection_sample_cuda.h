@@ -7,21 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/dtype.h"
+#include "common/device_logits.cuh"
 #include "common/ragged.h"
 #include "common/row_law.h"
 #include "common/sampling_params.h"
 #include "common/uniforms.h"
 
 namespace hetero_spec {
-
-// A matrix of logits on the device: rows of vocab_size values, row_stride values apart.
-struct DeviceLogits {
-  const void* data;  // null: none
-  DType dtype;
-  int64_t row_stride;
-  int64_t vocab_size;
-};
 
 struct RejectionSampleCuda {
   Ragged ragged;  // all pointers, here and below, are on the device

@@ -23,14 +23,14 @@ struct RowStatsArguments {
 };
 
 template <class T, bool kTruncate>
-__global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3) row_stats_kernel(RowStatsArguments arguments) {
+__global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
+    row_stats_kernel(RowStatsArguments arguments) {
   const int64_t row_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (row_idx >= arguments.num_rows) return;
   const RowView<T> row{static_cast<const T*>(arguments.logits) + row_idx * arguments.row_stride,
                        arguments.vocab_size, arguments.mask};
   const RequestParams params = request_params(arguments.params, row_idx);
-  const int64_t num_ids =
-      arguments.num_ids == nullptr ? arguments.vocab_size : *arguments.num_ids;
+  const int64_t num_ids = arguments.num_ids == nullptr ? arguments.vocab_size : *arguments.num_ids;
   RowStats stats;
   if (!row_law<kTruncate>(row, params, num_ids, blockIdx.x, gridDim.x,
                           arguments.chunk_sums + row_idx * num_chunks(arguments.vocab_size),

@@ -22,4 +22,11 @@ cudaError_t row_stats_cuda(const void* logits, DType dtype, int64_t row_stride, 
                            const SamplingParams& params, RowStats* stats, void* workspace,
                            cudaStream_t stream);
 
+// The same for ops that know which ids count: bit id % 32 of mask[id / 32], and their number. Both
+// on the device, both null where all ids count. The workspace is that of a call without a map.
+cudaError_t row_stats_masked_cuda(const void* logits, DType dtype, int64_t row_stride,
+                                  int64_t num_rows, int64_t vocab_size, const uint32_t* mask,
+                                  const int32_t* num_ids, const SamplingParams& params,
+                                  RowStats* stats, void* workspace, cudaStream_t stream);
+
 }  // namespace hetero_spec

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_spec.cli.errors import UsageError
+from hetero_spec.files import write_whole
 
 if TYPE_CHECKING:
     from hetero_spec.decoding import Piece, SpeculativeDecoder
@@ -259,16 +259,10 @@ def _check_json(path: Path | None) -> None:
 
 
 def _write_json(path: Path, report: dict[str, Any]) -> None:
-    """Write the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise UsageError(f"{path}: {error.strerror}") from error
-        raise
+        write_whole(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 def _missing(error: ImportError) -> str:

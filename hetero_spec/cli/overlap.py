@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import secrets
 import sys
 from pathlib import Path
 from typing import Any
 
 from hetero_spec.cli.errors import UsageError
+from hetero_spec.files import write_whole
 
 _DESCRIPTION = """\
 Match two vocabularies by raw bytes and say what they share: by count, by how often the tokens occur in a text,
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if args.save is not None:
             vocab_map.save(args.save)
         if args.json is not None and args.json != "-":
-            _write_json(Path(args.json), _as_json(args, report.as_dict()))
+            write_whole(Path(args.json), _as_json(args, report.as_dict()))
     except (VocabularySourceError, ValueError, TypeError, OSError, ImportError) as error:
         raise UsageError(_one_line(error)) from error
     if args.json == "-":
@@ -97,16 +96,6 @@ def _read_text(path: Path) -> str:
 def _as_json(args: argparse.Namespace, report: dict[str, Any]) -> str:
     names = {"target_name": args.target, "drafter_name": args.drafter}
     return json.dumps({**names, "text": None if args.text is None else str(args.text), **report}, indent=1) + "\n"
-
-
-def _write_json(path: Path, content: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(content, encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _one_line(error: BaseException) -> str:

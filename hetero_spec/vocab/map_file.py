@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_spec.files import write_whole
 from hetero_spec.vocab.vocabulary import Vocabulary, hash_of, make_vocabulary
 
 if TYPE_CHECKING:
@@ -55,17 +55,7 @@ def write_map(vocab_map: VocabMap, path: str | os.PathLike[str]) -> None:
     # One entry only: safetensors writes several in no fixed order, and the same map should give the same file.
     header = json.dumps({"description": description, "sha256": _digest(arrays, description)})
     data = save(arrays, metadata={_HEADER: header})
-    destination = Path(path)
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, destination)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, data)
 
 
 def read_map(path: str | os.PathLike[str], target: Vocabulary | None, drafter: Vocabulary | None) -> VocabMap:

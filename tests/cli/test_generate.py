@@ -272,7 +272,7 @@ def test_a_failed_write_leaves_the_old_file(
     def full(source: Any, target: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hetero_spec.cli.generate.os.replace", full)
+    monkeypatch.setattr("hetero_spec.files.os.replace", full)
     assert generate("--json", str(path)) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert path.read_text() == "old"

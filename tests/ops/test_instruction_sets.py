@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each instruction set's kernels give the reference's answers. The choice is made once per process: hence the children."""
+"""Each instruction set's kernels give the reference's answers. The choice is made once per process, hence children."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         assert torch.equal(draft.target_token_ids.long(), wanted.target_token_ids.long())
         torch.testing.assert_close(draft.probs.double(), wanted.probs.double(), rtol=1e-4, atol=1e-7)
         pair = torch.rand(rows, 2, generator=generator, dtype=torch.float64)
-        per_row = {key: value for key, value in params.items()}
         for rule in ("token", "block"):
             arguments = dict(draft_logits=drafter, target_to_draft_ids=to_draft, uniform_samples=pair, rule=rule)
-            got = ops.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **per_row)
-            right = reference.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **per_row)
+            got = ops.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **params)
+            right = reference.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **params)
             assert torch.equal(got.output_token_ids.long(), right.output_token_ids.long()), (dtype, params, rule)
 print(torch._C._dispatch_has_kernel_for_dispatch_key("hetero_spec::row_stats", "CPU"))
 """

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// draft_sample on the device. Grid: x = group of kBlockWarps chunks, y and z = request. Warp ->
+// chunk; the last block of a request makes the row's law, its entropy, and draws. Passes over
+// memory: one read of the row, and one chunk of it again for the draw; a truncated row is read
+// again by one block, for the cutoff and for the masses of what it leaves.
+// Numerics: float32 inside a chunk, float64 across chunks.
+#pragma once
+
+#include "common/draw.cuh"
+#include "common/philox.h"
+#include "common/row_law.cuh"
+#include "draft_sample/draft_sample_cuda.h"
+
+namespace hetero_spec {
+
+struct DraftSampleArguments {
+  DraftSampleCuda call;
+  const uint32_t* mask;    // or null
+  const int32_t* num_ids;  // that the mask leaves; null without a mask
+  ChunkSum* chunk_sums;    // [B, chunks]
+  float* weighted_sums;    // [B, chunks], of exp(y) * y
+  double* masses;          // [B, chunks]
+  unsigned* tickets;       // [B], 0
+};
+
+template <class T>
+__device__ __forceinline__ void sum_chunk_for_entropy(const RowView<T>& row, int chunk, int lane,
+                                                      float scale, float cutoff, ChunkSum* sums,
+                                                      float* weighted_sums) {
+  const LawSum sum = sum_chunk<true>(row, chunk, lane, scale, cutoff);
+  if (lane != 0) return;
+  sums[chunk] = {sum.max_logit, sum.sum};
+  weighted_sums[chunk] = sum.weighted * kLn2;  // exponents of two -> nats
+}
+
+// Draws an id from a law that is not greedy, by the whole block.
+template <class T>
+__device__ int draw_id(const RowView<T>& row, const RowStats& stats, const ChunkSum* sums,
+                       double* masses, double uniform) {
+  struct Shared {
+    ChosenChunk chunk;
+  };
+  Shared& shared = gpu::shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int chunks = static_cast<int>(num_chunks(row.size));
+  for (int chunk = thread; chunk < chunks; chunk += kBlockThreads) {
+    masses[chunk] = mass_of_chunk(stats, sums[chunk]);
+  }
+  __syncthreads();
+  if (thread < kWarpLanes) {
+    const ChosenChunk chosen = choose_chunk(masses, chunks, uniform, thread);
+    if (thread == 0) shared.chunk = chosen;
+  }
+  __syncthreads();
+  const ChosenChunk chosen = shared.chunk;
+  if (chosen.chunk < 0) return -1;
+  const LawLoop law(stats);
+  return choose_in_chunk<kBatchSteps<T>, kPack<T>>(
+      chosen.chunk, chosen.goal,
+      [&](int64_t first, int lane, float (&weight)[kBatchSteps<T>][kPack<T>]) {
+        load_steps(row, first, lane, weight);
+#pragma unroll
+        for (int step = 0; step < kBatchSteps<T>; ++step) {
+#pragma unroll
+          for (int n = 0; n < kPack<T>; ++n) weight[step][n] = law.prob(weight[step][n], kNoId - 1);
+        }
+      });
+}
+
+template <class T, bool kTruncate>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    draft_sample_kernel(DraftSampleArguments arguments) {
+  struct Shared {
+    RowSum sum;
+  };
+  const DraftSampleCuda& call = arguments.call;
+  const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
+  if (request_idx >= call.batch_size) return;
+  const RowView<T> row = row_of<T>(call.draft_logits, request_idx, arguments.mask);
+  const RequestParams params = request_params(call.params, request_idx);
+  const int chunks = static_cast<int>(num_chunks(row.size));
+  ChunkSum* sums = arguments.chunk_sums + request_idx * chunks;
+  float* weighted_sums = arguments.weighted_sums + request_idx * chunks;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
+  const int own_chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
+  const float scale = exponent_scale(params.inv_temperature);
+  if (own_chunk < chunks) {
+    sum_chunk_for_entropy(row, own_chunk, lane, scale, neg_inf(), sums, weighted_sums);
+  }
+  if (!is_last_block(arguments.tickets + request_idx, gridDim.x)) return;
+
+  const int64_t num_ids = arguments.num_ids == nullptr ? row.size : *arguments.num_ids;
+  RowSum sum;
+  const RowStats stats = finish_row<kTruncate>(row, params, sums, weighted_sums, num_ids, &sum);
+  const bool is_law = !is_invalid(stats) && !is_empty(stats);
+  int id = -1;
+  float entropy = 0.0f;
+  if (is_law && is_greedy(stats)) {
+    id = static_cast<int>(greedy_id(stats));
+  } else if (is_law) {
+    if (kTruncate && is_truncated(stats)) {  // the sums again, of what the cutoff leaves
+      for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
+        sum_chunk_for_entropy(row, chunk, lane, scale, stats.cutoff, sums, weighted_sums);
+      }
+      __syncthreads();
+      Shared& shared = gpu::shared<Shared>();
+      if (thread < kWarpLanes) {
+        const RowSum kept =
+            combine_chunks(sums, weighted_sums, chunks, params.inv_temperature, thread);
+        if (thread == 0) shared.sum = kept;
+      }
+      __syncthreads();
+      sum = shared.sum;
+    }
+    const double nats = log(sum.total) - sum.weighted / sum.total;
+    entropy = nats > 0.0 ? static_cast<float>(nats) : 0.0f;
+    const double uniform = call.uniform_samples != nullptr
+                               ? call.uniform_samples[request_idx]
+                               : uniform_sample(call.seeds[request_idx],
+                                                call.positions[request_idx], Stream::kPropose);
+    id = draw_id(row, stats, sums, arguments.masses + request_idx * chunks, uniform);
+  }
+  if (thread != 0) return;
+  const bool is_drawn = id >= 0;
+  call.stats[request_idx] = stats;
+  call.draft_token_ids[request_idx] = id;
+  call.target_token_ids[request_idx] =
+      is_drawn && call.draft_to_target_ids != nullptr ? call.draft_to_target_ids[id] : id;
+  call.probs[request_idx] = is_drawn ? law_prob(stats, to_float(row.logits[id]), id) : 0.0f;
+  call.entropy[request_idx] = entropy;
+  call.max_prob[request_idx] =
+      is_drawn ? law_prob(stats, stats.max_logit, is_greedy(stats) ? id : 0) : 0.0f;
+}
+
+}  // namespace hetero_spec
