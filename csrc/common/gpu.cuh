@@ -80,7 +80,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 __device__ __forceinline__ int32_t load_relaxed(const int32_t* address) {
 #if defined(__CUDACC__)
   int32_t value;
-  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
+  asm volatile("ld.relaxed.gpu.s32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
 #else
   return __atomic_load_n(address, __ATOMIC_RELAXED);

@@ -446,7 +446,9 @@ __device__ Truncation truncate_row(const RowView<T>& row, const RequestParams& p
     }
     bound = fminf(fmaxf(bound, fmaxf(strictest.cutoff, min_p)), max_logit);
     const double goal = share * static_cast<double>(reference);
-    const Found found = selection.find(bound, INFINITY, {0xffffffffu, static_cast<Mass>(goal)});
+    // At least one unit: a goal of nothing would be reached before the first logit.
+    const Mass units = goal > 1.0 ? static_cast<Mass>(goal) : 1;
+    const Found found = selection.find(bound, INFINITY, {0xffffffffu, units});
     if (found.cutoff > strictest.cutoff) strictest = found;
   }
   if (strictest.cutoff > min_p) return {strictest.cutoff, strictest.mass / double{kMassUnit}};

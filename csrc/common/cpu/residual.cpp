@@ -54,4 +54,20 @@ float subtract_draft_chunk(const LogitRow& draft, const RowStats& stats,
   return kernels.subtract_aligned_law[dtype](out, n, scale, draft.chunk(chunk), stats);
 }
 
+float residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
+                         const LogitRow& draft, const RowStats& draft_stats,
+                         const int32_t* target_to_draft_ids, float scale, int64_t chunk,
+                         float* out) {
+  const int n = target.chunk_size(chunk);
+  const bool plain =
+      !is_greedy(target_stats) && !is_greedy(draft_stats) && !is_invalid(draft_stats);
+  if (plain && !target_to_draft_ids) {
+    return row_kernels()
+        .residual_sum[static_cast<int>(target.dtype)][static_cast<int>(draft.dtype)](
+            target.chunk(chunk), target_stats, scale, draft.chunk(chunk), draft_stats, n);
+  }
+  target_chunk_probs(target, target_stats, chunk, out);
+  return subtract_draft_chunk(draft, draft_stats, target_to_draft_ids, scale, chunk, n, out);
+}
+
 }  // namespace hetero_spec

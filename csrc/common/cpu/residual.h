@@ -24,6 +24,13 @@ float subtract_draft_chunk(const LogitRow& draft, const RowStats& stats,
 // The same for a draft that is certain of one target id.
 float subtract_one_hot_chunk(int64_t drafted_id, float scale, int64_t chunk, int n, float* out);
 
+// Sum of the residual over a chunk: what target_chunk_probs and subtract_draft_chunk would return,
+// in one loop where both laws are plain and share their ids. `out` is scratch of a chunk.
+float residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
+                         const LogitRow& draft, const RowStats& draft_stats,
+                         const int32_t* target_to_draft_ids, float scale, int64_t chunk,
+                         float* out);
+
 // max(0, scale * target_prob - draft_prob); NaN is kept.
 inline float residual_weight(float scale, float target_prob, float draft_prob) {
   const float weight = scale * target_prob - draft_prob;

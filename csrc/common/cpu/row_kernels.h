@@ -56,6 +56,13 @@ struct RowKernels {
   float (*subtract_aligned_law[kNumDTypes])(float* probs, int n, float scale, const void* draft,
                                             const RowStats& stats);
 
+  // Sum of max(0, scale * target probability - draft probability) over the chunk, for laws over the
+  // same ids that are neither greedy nor invalid. Indexed by the target's and the draft's type.
+  // Nothing is stored: most chunks of a residual are only summed.
+  float (*residual_sum[kNumDTypes][kNumDTypes])(const void* target, const RowStats& target_stats,
+                                                float scale, const void* draft,
+                                                const RowStats& draft_stats, int n);
+
   // exp((x[i] - max) * inv_temperature) for float32 values.
   void (*exp_weights)(const float* x, int n, float max_logit, float inv_temperature,
                       float* weights);

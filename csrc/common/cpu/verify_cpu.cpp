@@ -352,6 +352,12 @@ class Verifier {
           (static_cast<double>(sum.max_logit) - stats.max_logit) * stats.inv_temperature;
       return sum.sum * std::exp(y - stats.log_normalizer);
     }
+    if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs) {
+      const int64_t b = stop.request_idx;
+      return residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
+                                in_.draft.row(draft_row(b, stop.position)), stop.draft,
+                                in_.target_to_draft_ids, stop.scale, chunk, chunk_buffer());
+    }
     return weights(stop, draw, chunk, chunk_buffer());
   }
 
