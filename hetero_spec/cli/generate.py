@@ -46,7 +46,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--method", default="tli", choices=("tli", "none"), help="none decodes plainly; default: tli")
     parser.add_argument(
-        "--lookahead", default="4", metavar="K", help="draft tokens per round, or 'confidence'; default: 4"
+        "--lookahead",
+        default="confidence",
+        metavar="K",
+        help="draft tokens per round, or 'confidence': up to 4 while the drafter is sure; default: confidence",
     )
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy; default: 0")

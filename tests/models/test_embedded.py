@@ -30,7 +30,7 @@ TEXTS = [
     "def f(x):\n    if x:\n        return {'a': 1}\n",
     "1234567890 3.14 2024-05-17",
     "caf\u00e9 na\u00efve \u4f60\u597d \U0001f600 \u0000\u0007 \r\n",
-    "<0x41> is no byte here, nor is </s>, nor <unk",
+    "<0x41> is no byte here, nor is </s>, nor <unk>",
 ]
 
 
@@ -145,7 +145,9 @@ def draftable(embedded: LoadedModel, vocab_map: VocabMap) -> torch.Tensor:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(("temperature", "floor"), [(0.0, 0.30), (0.7, 0.25), (1.0, 0.20)])
+# Measured when the weights were shipped: 0.358, 0.409 and 0.305. The floors leave room for other kernels, not for other
+# weights: a tenth of the training reaches 0.20, 0.24 and 0.15.
+@pytest.mark.parametrize(("temperature", "floor"), [(0.0, 0.335), (0.7, 0.385), (1.0, 0.28)])
 def test_heldout_acceptance_is_above_its_floor(
     embedded: LoadedModel, vocab_map: VocabMap, heldout: dict[str, Any], temperature: float, floor: float
 ) -> None:
