@@ -61,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--compare", action="store_true", help="decode the same prompt plainly, in turns with the drafted run"
     )
+    parser.add_argument("--threads", type=int, metavar="N", help="processor threads; default: as torch chooses")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write text and figures here")
     parser.set_defaults(run=run)
     return parser
@@ -92,12 +93,18 @@ def run(args: argparse.Namespace) -> int:
     """
     prompt = _checked_prompt(args)
     _check_json(args.json)
+    if args.threads is not None and args.threads < 1:
+        raise UsageError(f"threads must be at least 1, got {args.threads}")
     try:
         from hetero_spec.decoding import Sampling, SpeculativeDecoder
         from hetero_spec.decoding.lookahead import as_lookahead
         from hetero_spec.models import ModelError, load
     except ImportError as error:
         raise UsageError(_missing(error)) from error
+    if args.threads is not None:
+        import torch
+
+        torch.set_num_threads(args.threads)
     is_greedy = args.temperature == 0.0
     try:
         Sampling(args.temperature, args.top_k, args.top_p, args.min_p)

@@ -182,6 +182,7 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
         (["--top-p", "0"], "top_p must be in (0, 1], got 0.0"),
         (["--min-p", "2"], "min_p must be in [0, 1], got 2.0"),
         (["--lookahead", "-1"], "num_tokens must be at least 0, got -1"),
+        (["--threads", "0"], "threads must be at least 1, got 0"),
         (["--lookahead", "disco"], "the known name is 'confidence', got 'disco'"),
         (["--stop", ""], "stop: strings must not be empty"),
         (["--json", "no/such/folder/report.json"], "json must be a file in a folder that can be written to"),
