@@ -116,7 +116,7 @@ __device__ __forceinline__ void load_steps(const RowView<T>& row, int64_t first,
       words[step] = __ldg(reinterpret_cast<const uint4*>(aligned + step * kStep * sizeof(T)));
     }
     if (shift != 0) {
-      uint4 beyond[kSteps];  // the last lane has no next one
+      uint4 beyond[kSteps] = {};  // the last lane has no next one
       if (lane == kWarpLanes - 1) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {

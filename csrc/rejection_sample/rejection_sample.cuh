@@ -70,7 +70,7 @@ __device__ __forceinline__ int64_t count_draft_tokens(const Ragged& ragged, int6
 
 // Grid: x = group of chunks, y and z = position * B + request.
 template <class T, bool kTruncate>
-__global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
+__global__ void __launch_bounds__(kBlockThreads, 2)
     draft_laws_kernel(RejectionSampleArguments arguments) {
   const RejectionSampleCuda& call = arguments.call;
   const int64_t idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
@@ -234,13 +234,13 @@ __device__ __forceinline__ Stop stop_at_position(const RejectionSampleArguments&
   return stop;
 }
 
-// Weights of kBatchSteps<T> steps from id `first` on: max(0, scale * target - draft), or the target
+// Weights of kSteps warp steps from id `first` on: max(0, scale * target - draft), or the target
 // law; 0 beyond the row. NaN of an invalid draft row is kept.
-template <class T>
+template <int kSteps, class T>
 __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, const Stop& stop,
                                              bool is_residual, int64_t first, int lane,
-                                             float (&weight)[kBatchSteps<T>][kPack<T>]) {
-  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+                                             float (&weight)[kSteps][kPack<T>]) {
+  constexpr int kStep = kWarpLanes * kPack<T>;
   const int size = static_cast<int>(call.target_logits.vocab_size);
   const int base = static_cast<int>(first) + lane * kPack<T>;
   load_steps(row_of<T>(call.target_logits, stop.row, nullptr), first, lane, weight);
@@ -303,13 +303,14 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
 template <class T>
 __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, const Stop& stop,
                                             bool is_residual, int64_t chunk, int lane) {
-  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
+  // Two rows are loaded together, so half of a batch of each.
+  constexpr int kSteps = 2, kStep = kWarpLanes * kPack<T>;
   const int64_t begin = chunk * kChunk;
   float mass = 0.0f;
   for (int64_t first = begin; first < begin + kChunk && first < call.target_logits.vocab_size;
        first += kSteps * kStep) {
     float weight[kSteps][kPack<T>];
-    load_weights<T>(call, stop, is_residual, first, lane, weight);
+    load_weights<kSteps, T>(call, stop, is_residual, first, lane, weight);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -366,7 +367,14 @@ __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_r
   return choose_in_chunk<kBatchSteps<T>, kPack<T>>(
       chosen.chunk, chosen.goal,
       [&](int64_t first, int lane, float (&weight)[kBatchSteps<T>][kPack<T>]) {
-        load_weights<T>(call, stop, is_residual, first, lane, weight);
+#pragma unroll
+        for (int step = 0; step < kBatchSteps<T>; ++step) {  // one at a time: registers
+          float one[1][kPack<T>];
+          load_weights<1, T>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>, lane,
+                             one);
+#pragma unroll
+          for (int n = 0; n < kPack<T>; ++n) weight[step][n] = one[0][n];
+        }
       });
 }
 
