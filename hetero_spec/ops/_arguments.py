@@ -13,6 +13,8 @@ FloatParameter = Union[float, Tensor, None]  # noqa: UP007  evaluated at run tim
 IntParameter = Union[int, Tensor, None]  # noqa: UP007
 LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_FLOAT32 = torch.finfo(torch.float32).max
+MIN_FLOAT32 = torch.finfo(torch.float32).smallest_normal
+MAX_DRAFT_TOKENS = 1 << 16
 MAX_VOCAB_SIZE = 1 << 24  # a greedy row keeps an id in a float32
 
 SamplingArguments = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, float, int, float, float]
@@ -51,10 +53,11 @@ def check_dense(
     tensor = check_tensor(op, argument, value)
     if tensor.dtype != dtype:
         fail(TypeError, op, argument, str(dtype), tensor.dtype)
-    wanted = ", ".join("any" if size is None else str(size) for size in shape)
     if tensor.dim() != len(shape) or any(
         size is not None and tensor.shape[axis] != size for axis, size in enumerate(shape)
     ):
+        # The text is made only here: torch.compile cannot trace the name of a symbolic size.
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
         fail(ValueError, op, argument, f"of shape [{wanted}]", f"shape {list(tensor.shape)}")
     if not tensor.is_contiguous():
         fail(ValueError, op, argument, "contiguous", f"strides {tensor.stride()}")
@@ -63,12 +66,12 @@ def check_dense(
     return tensor
 
 
-def check_int(op: str, argument: str, value: object, least: int) -> int:
-    """A Python int that is at least `least`."""
+def check_int(op: str, argument: str, value: object, least: int, most: int) -> int:
+    """A Python int from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
         fail(TypeError, op, argument, "an int", type(value).__name__)
-    if value < least:
-        fail(ValueError, op, argument, f"at least {least}", value)
+    if not least <= value <= most:
+        fail(ValueError, op, argument, f"from {least} to {most}", value)
     return value  # type: ignore[return-value]
 
 
@@ -80,11 +83,11 @@ def _float_parameter(
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         fail(TypeError, op, argument, "a number, a float32 tensor or None", type(value).__name__)
     number = float(value)
-    # Kernels hold parameters in float32: what overflows there is infinite.
-    inside = (low < number if open_low else low <= number) and number <= high and number <= MAX_FLOAT32
+    # Kernels hold parameters in float32, where a larger number is infinite and a smaller one is 0.
+    low, high = (max(low, MIN_FLOAT32) if open_low else low), min(high, MAX_FLOAT32)
+    inside = low <= number <= high
     if not inside:
-        bracket = "(" if open_low else "["
-        fail(ValueError, op, argument, f"in {bracket}{low:g}, {high:g}{')' if math.isinf(high) else ']'}", value)
+        fail(ValueError, op, argument, f"in [{low:g}, {high:g}]", value)
     return number
 
 
@@ -109,7 +112,7 @@ def sampling_arguments(
     if top_k is not None and not isinstance(top_k, Tensor):
         if isinstance(top_k, bool) or not isinstance(top_k, int):
             fail(TypeError, op, "top_k", "an int, an int32 tensor or None", type(top_k).__name__)
-        scalar_top_k = top_k
+        scalar_top_k = top_k if top_k <= MAX_VOCAB_SIZE else 0  # no vocabulary is larger: off
     return (
         tensors[0],
         tensors[1],

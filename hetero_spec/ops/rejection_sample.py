@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import (
+    MAX_DRAFT_TOKENS,
     FloatParameter,
     IntParameter,
     check_batch,
@@ -132,7 +133,7 @@ def rejection_sample(
     target_logits = check_rows(op, "target_logits", target_logits)
     device = target_logits.device
     batch_size, num_tokens = check_batch(op, target_logits, "target_logits", draft_token_ids, cu_num_draft_tokens)
-    check_int(op, "max_draft_tokens", max_draft_tokens, 0)
+    check_int(op, "max_draft_tokens", max_draft_tokens, 0, MAX_DRAFT_TOKENS)
     if draft_logits is not None:
         check_rows(op, "draft_logits", draft_logits)
         if draft_logits.shape[0] != num_tokens:

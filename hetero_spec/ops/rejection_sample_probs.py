@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._arguments import check_batch, check_int, check_rows, fail, random_arguments, rule_number
+from ._arguments import MAX_DRAFT_TOKENS, check_batch, check_int, check_rows, fail, random_arguments, rule_number
 from .rejection_sample import RejectionSample, empty_outputs
 
 
@@ -74,7 +74,7 @@ def rejection_sample_probs(
     target_probs = check_rows(op, "target_probs", target_probs, (torch.float32,))
     device = target_probs.device
     batch_size, num_tokens = check_batch(op, target_probs, "target_probs", draft_token_ids, cu_num_draft_tokens)
-    check_int(op, "max_draft_tokens", max_draft_tokens, 0)
+    check_int(op, "max_draft_tokens", max_draft_tokens, 0, MAX_DRAFT_TOKENS)
     if draft_probs is not None:
         check_rows(op, "draft_probs", draft_probs, (torch.float32,))
         if tuple(draft_probs.shape) != (num_tokens, target_probs.shape[1]):

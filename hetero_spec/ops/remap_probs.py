@@ -6,7 +6,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._arguments import FloatParameter, IntParameter, check_dense, check_int, check_rows, sampling_arguments
+from ._arguments import (
+    MAX_VOCAB_SIZE,
+    FloatParameter,
+    IntParameter,
+    check_dense,
+    check_int,
+    check_rows,
+    sampling_arguments,
+)
 
 
 def remap_probs(
@@ -68,7 +76,7 @@ def remap_probs(
     draft_logits = check_rows(op, "draft_logits", draft_logits)
     rows, draft_vocab_size = draft_logits.shape
     check_dense(op, "draft_to_target_ids", draft_to_target_ids, torch.int32, (draft_vocab_size,), draft_logits.device)
-    check_int(op, "target_vocab_size", target_vocab_size, 1)
+    check_int(op, "target_vocab_size", target_vocab_size, 1, MAX_VOCAB_SIZE)
     params = sampling_arguments(op, rows, draft_logits.device, temperature, top_k, top_p, min_p)
     probs: Tensor = torch.ops.hetero_spec.remap_probs(draft_logits, draft_to_target_ids, target_vocab_size, *params)
     return probs

@@ -46,7 +46,7 @@ def raise_for_status(status: torch.Tensor, *, ignore: Status = Status.RESIDUAL_E
     if not flagged:
         return
     listed = "; ".join(
-        f"request {request}: {' | '.join(bit.name or '' for bit in Status if bit and bit in bits)}"
+        f"request {request}: {' | '.join(bit.name or '' for bit in Status if bit and bit in bits) or int(bits)}"
         for request, bits in flagged[:8]
     )
     more = f"; and {len(flagged) - 8} more" if len(flagged) > 8 else ""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hetero_spec import ops
 from tests.tools.calls import NAMES, make_call, verification_arguments
 from tests.tools.inputs import DTYPES, make_verification
 from tests.tools.rank import emitted_token_ids
@@ -143,6 +144,30 @@ def test_all_ops_compile_without_a_graph_break():
     arguments = [call.tensors() for call in calls]
     compiled = torch.compile(everything, fullgraph=True)
     assert same(compiled(arguments), everything(arguments))
+
+
+def test_compiled_ops_take_batches_of_any_size():
+    """From the second size on, sizes are symbols: nothing in a wrapper may need their numbers."""
+    shared = torch.arange(17, dtype=torch.int32)
+
+    def loop(target, draft, seeds, positions, temperature, length):
+        drawn = ops.draft_sample(draft, shared, temperature=temperature, seeds=seeds, positions=positions)
+        cu = torch.arange(seeds.shape[0] + 1, dtype=torch.int32) * length
+        out = ops.rejection_sample(
+            target, drawn.target_token_ids, cu, 1, draft_logits=draft, seeds=seeds, positions=positions
+        )
+        overlap = ops.acceptance_overlap(draft, draft, temperature=temperature)
+        return drawn.probs, out.output_token_ids, ops.remap_probs(draft, shared, 20), overlap
+
+    compiled = torch.compile(loop, fullgraph=True, backend="eager")
+    generator = torch.Generator().manual_seed(3)
+    for batch_size in (4, 5, 7):
+        target = torch.randn(2 * batch_size, 17, generator=generator)
+        draft = torch.randn(batch_size, 17, generator=generator)
+        seeds = torch.arange(batch_size)
+        arguments = (target, draft, seeds, seeds + 5, torch.rand(batch_size, generator=generator) + 0.1, 1)
+        for got, expected in zip(compiled(*arguments), loop(*arguments), strict=True):
+            assert torch.equal(got, expected)
 
 
 def test_every_instruction_set_emits_the_same_ids():

@@ -382,8 +382,8 @@ class Verifier {
     Draw draw = stop.draw;
     int64_t id = pick(stop, draw, masses);
     if (id < 0 && draw == Draw::kResidual) {
-      // No mass left (target and draft are equal but for rounding), or a draft row with NaN.
-      out_.status[b] |= draft_is_nan(stop) ? kDraftZero : kResidualEmpty;
+      // No mass left (target and draft are equal but for rounding), or a draft row that is no law.
+      out_.status[b] |= draft_is_broken(stop) ? kDraftZero : kResidualEmpty;
       draw = Draw::kTarget;
       for (int64_t chunk = 0; chunk < num_chunks(row.vocab_size); ++chunk) {
         masses[chunk] = chunk_mass(stop, draw, chunk);
@@ -393,14 +393,14 @@ class Verifier {
     *token = static_cast<int32_t>(id);
   }
 
-  bool draft_is_nan(const Stop& stop) const {
+  // A draft row with NaN or an infinite probability is no law.
+  bool draft_is_broken(const Stop& stop) const {
     if (!in_.has_draft_law) return false;
     if (!in_.are_probs) return is_invalid(stop.draft);
     const LogitRow draft = in_.draft.row(draft_row(stop.request_idx, stop.position));
     for (int64_t chunk = 0; chunk < num_chunks(draft.vocab_size); ++chunk) {
-      if (std::isnan(
-              kernels_.sum(static_cast<const float*>(draft.chunk(chunk)), draft.chunk_size(chunk))))
-        return true;
+      const float* probs = static_cast<const float*>(draft.chunk(chunk));
+      if (!std::isfinite(kernels_.sum(probs, draft.chunk_size(chunk)))) return true;
     }
     return false;
   }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "common/dtype.h"
+#include "common/row_law.h"
 
 namespace hetero_spec {
 
@@ -47,8 +48,8 @@ inline DType dtype_of(const Tensor& tensor, const char* op, const char* argument
 inline void check_logits(const Tensor& tensor, const char* op, const char* argument) {
   STD_TORCH_CHECK(tensor.dim() == 2, op, ": ", argument, " must be 2-dimensional, got ",
                   shape_of(tensor));
-  STD_TORCH_CHECK(tensor.size(1) >= 1, op, ": ", argument, " must be at least one id wide, got ",
-                  shape_of(tensor));
+  STD_TORCH_CHECK(tensor.size(1) >= 1 && tensor.size(1) <= kMaxVocabSize, op, ": ", argument,
+                  " must be 1 to ", kMaxVocabSize, " ids wide, got ", shape_of(tensor));
   STD_TORCH_CHECK(tensor.size(1) == 1 || tensor.stride(1) == 1, op, ": ", argument,
                   " must be contiguous along the vocabulary, got stride ", tensor.stride(1));
 }
