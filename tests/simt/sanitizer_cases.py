@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of every op that take each path of the kernels once; test_sanitizers_of_ops.py runs them under sanitizers.
+
+Vocabularies of two block groups, so that blocks meet; few rows, since every CUDA thread is a fiber of the sanitizer.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.tools.inputs import make_logits, make_map, make_parameters, make_verification, with_layout
+
+from . import device_ops
+
+VOCAB_SIZE = 33_003  # nine chunks: two groups of blocks, odd
+# The kernels that read a map have a thread for each of its ids, and the race detector knows 7,168.
+MAPPED_VOCAB_SIZE = 5_003
+
+
+@pytest.fixture(autouse=True)
+def schedule() -> None:
+    device_ops.module().configure(order="random", seed=2, resident_blocks=2)
+
+
+@pytest.mark.parametrize("parameters", ["plain", "all", "greedy"])
+def test_row_stats(parameters: str) -> None:
+    logits = with_layout(make_logits(2, VOCAB_SIZE, seed=1, dtype=torch.bfloat16), misalignment=3)
+    device_ops.row_stats(logits, **make_parameters(parameters, 2))
+    draft_to_target, _ = make_map("partial", MAPPED_VOCAB_SIZE, seed=1)
+    mapped = logits[:, :MAPPED_VOCAB_SIZE]
+    device_ops.row_stats(mapped, draft_to_target_ids=draft_to_target, **make_parameters(parameters, 2))
+    device_ops.row_stats(torch.zeros(1, 5000), top_k=2500, top_p=0.5)  # does not fit into shared memory
+
+
+@pytest.mark.parametrize("parameters", ["plain", "all"])
+def test_draft_sample(parameters: str) -> None:
+    logits = make_logits(2, VOCAB_SIZE, seed=2, dtype=torch.float16)
+    keywords = {**make_parameters(parameters, 2), "uniform_samples": torch.tensor([0.2, 0.9], dtype=torch.float64)}
+    device_ops.draft_sample(logits, None, **keywords)
+    draft_to_target, _ = make_map("partial", MAPPED_VOCAB_SIZE, seed=2)
+    device_ops.draft_sample(logits[:, :MAPPED_VOCAB_SIZE], draft_to_target, **keywords)
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+@pytest.mark.parametrize("parameters", ["plain", "all"])
+@pytest.mark.parametrize("kind", ["logits", "map", "one_hot"])
+def test_rejection_sample(kind: str, parameters: str, rule: str) -> None:
+    case = make_verification(
+        vocab_size=MAPPED_VOCAB_SIZE if kind == "map" else VOCAB_SIZE,
+        seed=3,
+        batch_size=2,
+        max_draft_tokens=2,
+        dtype=torch.bfloat16,
+        parameters=parameters,
+        map_kind="partial" if kind == "map" else None,
+        one_hot=kind == "one_hot",
+        misalignment=1,
+    )
+    case.draft_token_ids[0] = int(case.target_logits[0].argmin())  # rejected
+    device_ops.rejection_sample(*case.positional, **case.keywords, rule=rule)
+
+
+def test_remap_probs() -> None:
+    draft_to_target, _ = make_map("narrower", 2003, seed=4)
+    device_ops.remap_probs(make_logits(2, len(draft_to_target), seed=4), draft_to_target, 2003, top_p=0.9)
+
+
+def test_acceptance_overlap() -> None:
+    logits = make_logits(2, VOCAB_SIZE, seed=5, dtype=torch.float16)
+    device_ops.acceptance_overlap(logits[:1], logits[1:])
+    _, target_to_draft = make_map("partial", MAPPED_VOCAB_SIZE, seed=5)
+    mapped = logits[:, :MAPPED_VOCAB_SIZE]
+    device_ops.acceptance_overlap(mapped[:1], mapped[1:], target_to_draft_ids=target_to_draft)
