@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,7 +31,31 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 = done, 2 = something the user can mend, 130 = interrupted."""
+    """Run the command; 0 = done, 1 = output cannot be written, 2 = the user can mend it, 130 = interrupted."""
+    # Before torch is loaded: OpenMP's threads otherwise spin while they wait, and on a machine that does other work
+    # too they take the processor from the very thread they wait for, which costs an order of magnitude.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
+    if sys.stdout is None:
+        print("hetero-spec: standard output is closed", file=sys.stderr)
+        return 1
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has left
+        _forget_output()
+        return 0
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"hetero-spec: output cannot be written: {error.strerror or error}", file=sys.stderr)
+        _forget_output()
+        return 1
+
+
+def _run(argv: Sequence[str] | None) -> int:
     args = build_parser().parse_args(argv)
     try:
         code: int = args.run(args)
@@ -39,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"hetero-spec {args.command}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has left
-        sys.stderr.close()
-        return 0
+
+
+def _forget_output() -> None:
+    """Let what is still in the streams' buffers vanish, instead of failing once more when the interpreter ends."""
+    for stream in (sys.stdout, sys.stderr):
+        # Streams that are no files, or closed, have nothing to forget.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+            continue
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

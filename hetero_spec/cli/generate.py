@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_spec.cli.errors import UsageError
+from hetero_spec.cli.output import as_json, checked_file, missing_package, one_line
 from hetero_spec.files import write_whole
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ Models are smollm2, gemma3-270m and embedded (the drafter that comes with this p
 # Tokens of the runs that are thrown away before a comparison is timed.
 _WARM_UP_TOKENS = 4
 _INTERRUPTED = 130
+# More than any machine is worth; OpenMP ends the process when it cannot start them.
+_MAX_THREADS = 1024
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -56,13 +58,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is off")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 is off")
     parser.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 is off")
-    parser.add_argument("--seed", type=int, metavar="S", help="default: fresh entropy")
+    parser.add_argument("--seed", type=int, metavar="S", help="default: drawn anew, and told in the JSON file")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text; may be repeated")
     parser.add_argument(
         "--compare", action="store_true", help="decode the same prompt plainly, in turns with the drafted run"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="processor threads; default: as torch chooses")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write text and figures here")
+    parser.add_argument("--json", metavar="FILE", help="write text and figures here")
     parser.set_defaults(run=run)
     return parser
 
@@ -92,15 +94,19 @@ def run(args: argparse.Namespace) -> int:
     UsageError   a model, a parameter, the prompt or the output file is not what it must be
     """
     prompt = _checked_prompt(args)
-    _check_json(args.json)
-    if args.threads is not None and args.threads < 1:
-        raise UsageError(f"threads must be at least 1, got {args.threads}")
+    json_path = _checked_json(args.json)
+    if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
+        raise UsageError(f"threads must be in [1, {_MAX_THREADS}], got {args.threads}")
+    if args.seed is None:
+        args.seed = secrets.randbits(53)  # every JSON reader keeps such a number whole
     try:
+        import rich.table  # noqa: F401 - missed now, not after the work
+
         from hetero_spec.decoding import Sampling, SpeculativeDecoder
         from hetero_spec.decoding.lookahead import as_lookahead
         from hetero_spec.models import ModelError, load
     except ImportError as error:
-        raise UsageError(_missing(error)) from error
+        raise UsageError(missing_package(error)) from error
     if args.threads is not None:
         import torch
 
@@ -110,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         Sampling(args.temperature, args.top_k, args.top_p, args.min_p)
         if args.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {args.max_new_tokens}")
-        lookahead = as_lookahead(int(args.lookahead) if args.lookahead.lstrip("-").isdigit() else args.lookahead)
+        lookahead = as_lookahead(_number_or_name(args.lookahead))
         # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
         target = load(args.target, packed=True)
         drafter = load(args.drafter, packed=True) if args.method != "none" else None
@@ -129,9 +135,9 @@ def run(args: argparse.Namespace) -> int:
         drafted_run = _Run(decoder, decoder.pieces([token_ids], **arguments))
         plain_run = None if plain is None else _Run(plain, plain.pieces([token_ids], **arguments))
     except ImportError as error:
-        raise UsageError(_missing(error)) from error
-    except (ModelError, ValueError, TypeError) as error:
-        raise UsageError(_one_line(error).removeprefix("generate: ")) from error
+        raise UsageError(missing_package(error)) from error
+    except (ModelError, ValueError, TypeError, OSError) as error:
+        raise UsageError(one_line(error).removeprefix("generate: ")) from error
 
     interrupted = False
     try:
@@ -148,8 +154,8 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     report = _report(args, drafted_run, plain_run, is_greedy, interrupted)
     _print_table(report)
-    if args.json is not None:
-        _write_json(args.json, report)
+    if json_path is not None:
+        _write_json(json_path, report)
     if drafted_run.finish_reason == "error":
         print("hetero-spec generate: the target's logits hold NaN, or leave no token to choose from", file=sys.stderr)
         return 1
@@ -253,31 +259,37 @@ def _print_table(report: dict[str, Any]) -> None:
 
 
 def _checked_prompt(args: argparse.Namespace) -> str:
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    prompt = args.prompt
+    try:
+        if prompt == "-":
+            if sys.stdin is None:
+                raise UsageError("prompt must come from standard input, which is closed")
+            prompt = sys.stdin.read()
+        prompt.encode("utf-8")  # a command line keeps bytes that are no text as lone surrogates
+    except UnicodeError:
+        raise UsageError("prompt must be UTF-8 text, got bytes that are not") from None
+    except OSError as error:
+        raise UsageError(f"prompt must come from standard input: {error.strerror}") from error
     if not prompt.strip():
         raise UsageError("prompt must hold text, got none")
     return str(prompt)
 
 
-def _check_json(path: Path | None) -> None:
-    """Find out before any work is done that the file cannot be written."""
-    if path is None:
-        return
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"json must be a file in a folder that can be written to, got {path}")
+def _checked_json(path: str | None) -> Path | None:
+    if path == "-":
+        raise UsageError("json must be a file, got -: standard output is the text's")
+    return checked_file("json", path)
+
+
+def _number_or_name(lookahead: str) -> int | str:
+    try:
+        return int(lookahead)
+    except ValueError:
+        return lookahead
 
 
 def _write_json(path: Path, report: dict[str, Any]) -> None:
     try:
-        write_whole(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        write_whole(path, as_json(report))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-
-
-def _missing(error: ImportError) -> str:
-    return f"{error.name or _one_line(error)} is not installed; pip install 'hetero-spec[models]'"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+        raise UsageError(one_line(error)) from error

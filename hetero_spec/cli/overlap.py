@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_spec.cli.errors import UsageError
+from hetero_spec.cli.output import checked_file, missing_package, one_line
 from hetero_spec.files import write_whole
 
 _DESCRIPTION = """\
@@ -36,7 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("drafter", metavar="DRAFTER", help="the drafter's vocabulary")
     parser.add_argument("--text", metavar="FILE", type=Path, help="UTF-8 text to weigh the tokens by")
     parser.add_argument("--json", metavar="FILE", help="write the full report here; - prints it in place of the table")
-    parser.add_argument("--save", metavar="FILE", type=Path, help="write the map here, for VocabMap.load")
+    parser.add_argument("--save", metavar="FILE", help="write the map here, for VocabMap.load")
     parser.add_argument("--target-vocab-size", metavar="N", type=int, help="width of the target's logits")
     parser.add_argument("--draft-vocab-size", metavar="N", type=int, help="width of the drafter's logits")
     parser.add_argument(
@@ -56,8 +57,15 @@ def run(args: argparse.Namespace) -> int:
     ------
     UsageError   a vocabulary, text or output file can't be had, or nothing is shared
     """
-    from hetero_spec.vocab.sources import VocabularySourceError, find_vocabulary
-    from hetero_spec.vocab.vocab_map import VocabMap
+    json_path = checked_file("json", None if args.json == "-" else args.json)
+    map_path = checked_file("save", args.save)
+    try:
+        if args.json != "-":
+            from rich.console import Console
+        from hetero_spec.vocab.sources import VocabularySourceError, find_vocabulary
+        from hetero_spec.vocab.vocab_map import VocabMap
+    except ImportError as error:
+        raise UsageError(missing_package(error)) from error
 
     text = None
     try:
@@ -71,17 +79,17 @@ def run(args: argparse.Namespace) -> int:
             duplicates=args.duplicates,
         )
         report = vocab_map.report(text)
-        if args.save is not None:
-            vocab_map.save(args.save)
-        if args.json is not None and args.json != "-":
-            write_whole(Path(args.json), _as_json(args, report.as_dict()))
-    except (VocabularySourceError, ValueError, TypeError, OSError, ImportError) as error:
-        raise UsageError(_one_line(error)) from error
+        if map_path is not None:
+            vocab_map.save(map_path)
+        if json_path is not None:
+            write_whole(json_path, _as_json(args, report.as_dict()))
+    except ImportError as error:
+        raise UsageError(missing_package(error)) from error
+    except (VocabularySourceError, ValueError, TypeError, OSError) as error:
+        raise UsageError(one_line(error)) from error
     if args.json == "-":
         sys.stdout.write(_as_json(args, report.as_dict()))
     else:
-        from rich.console import Console
-
         Console().print(report.table())
     return 0
 
@@ -96,9 +104,3 @@ def _read_text(path: Path) -> str:
 def _as_json(args: argparse.Namespace, report: dict[str, Any]) -> str:
     names = {"target_name": args.target, "drafter_name": args.drafter}
     return json.dumps({**names, "text": None if args.text is None else str(args.text), **report}, indent=1) + "\n"
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, overload
 
 from hetero_spec.decoding.lookahead import Lookahead, as_lookahead
@@ -57,7 +58,8 @@ class SpeculativeDecoder:
     lookahead : int, "confidence" or Lookahead
         Draft length; see `hetero_spec.decoding.lookahead`.
     vocab_map : VocabMap, optional
-        Default: made from both tokenizers. Not for a drafter that brings its own map (a `Drafter`).
+        Default: made from both tokenizers, and to be made from these very ones. Not for a drafter that brings its own
+        map (a `Drafter`).
     rule : "token" or "block"
         Verification rule: Leviathan et al. 2211.17192, or Sun et al. 2403.10444, which accepts at least as many.
 
@@ -69,6 +71,7 @@ class SpeculativeDecoder:
     Raises
     ------
     NotImplementedError   a method that is known but not built yet
+    VocabMismatchError    a ValueError: the map was made for another tokenizer than the target's or the drafter's
     ValueError            anything else that cannot be: unknown method, empty intersection, a model without rollback
     """
 
@@ -114,7 +117,7 @@ class SpeculativeDecoder:
 
         Parameters
         ----------
-        prompt : str, token ids, or a sequence of either
+        prompt : str, token ids (a sequence, array or tensor), or a sequence of either
             One prompt yields its text as str. Several are decoded as one batch and yield `Piece` objects, each naming
             its request; each request's last piece has a finish_reason.
         **arguments
@@ -176,10 +179,14 @@ class SpeculativeDecoder:
 
         Raises
         ------
-        ValueError
-            Before any work: an empty or over-long prompt, a parameter out of range, a wrong number of values.
+        ValueError, TypeError
+            Before any work: an empty or over-long prompt, a parameter out of range, a wrong number of values; what is
+            neither text nor whole numbers where these are wanted.
         """
+        if isinstance(prompts, str | bytes):
+            raise TypeError(f"generate: prompts must be a sequence of prompts, got {type(prompts).__name__}")
         count = len(prompts)
+        _check_whole("max_new_tokens", max_new_tokens)
         if max_new_tokens < 1:
             raise ValueError(f"generate: max_new_tokens must be at least 1, got {max_new_tokens}")
         samplings = [
@@ -192,13 +199,14 @@ class SpeculativeDecoder:
                 strict=True,
             )
         ]
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        stops = _as_stops(stop)
         seeds = _per_prompt("seed", seed, count, None)
+        for value in seeds:
+            if value is not None:
+                _check_whole("seed", value)
         requests = []
         for index, prompt in enumerate(prompts):
-            ids = (
-                list(self.target.encode(prompt)) if isinstance(prompt, str) else [int(token_id) for token_id in prompt]
-            )
+            ids = list(self.target.encode(prompt)) if isinstance(prompt, str) else _as_token_ids(prompt)
             self._check_prompt(ids, max_new_tokens)
             request_seed = seeds[index]
             requests.append(
@@ -250,14 +258,48 @@ class SpeculativeDecoder:
 
 def _as_prompts(prompt: Prompt | Sequence[Prompt]) -> tuple[bool, Sequence[Prompt]]:
     """Tell one prompt (text or ids) from several; return (is it one, prompts)."""
-    if isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int)):
+    prompt = _as_plain(prompt)
+    if isinstance(prompt, str):
+        return True, [prompt]
+    if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Sequence):
+        raise TypeError(f"generate: prompt must be text, token ids or a sequence of them, got {type(prompt).__name__}")
+    if len(prompt) > 0 and isinstance(prompt[0], Integral):
         return True, [prompt]  # type: ignore[list-item]
     return False, prompt  # type: ignore[return-value]
 
 
+def _as_plain(value: Any) -> Any:
+    """Return an array's or tensor's content as Python numbers, anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _as_token_ids(prompt: Any) -> list[int]:
+    ids = _as_plain(prompt)
+    if isinstance(ids, bytes | bytearray) or not isinstance(ids, Sequence):
+        raise TypeError(f"generate: prompt must be text or token ids, got {type(prompt).__name__}")
+    for token_id in ids:
+        if isinstance(token_id, bool) or not isinstance(token_id, Integral):
+            raise TypeError(f"generate: prompt must be text or token ids, got a {type(token_id).__name__} among them")
+    return [int(token_id) for token_id in ids]
+
+
+def _as_stops(stop: Any) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        return (stop,)
+    if not isinstance(stop, Sequence) or not all(isinstance(string, str) for string in stop):
+        raise TypeError(f"generate: stop must be a string or a sequence of strings, got {stop!r}")
+    return tuple(stop)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"generate: {name} must be a whole number, got {value!r}")
+
+
 def _per_prompt(name: str, value: Any, count: int, default: Any) -> list[Any]:
     """Spread a scalar over the prompts, or check that there is one value for each; None becomes the default."""
-    values = list(value) if isinstance(value, Sequence) else [value] * count
+    value = _as_plain(value)
+    values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value] * count
     if len(values) != count:
         raise ValueError(f"generate: {name} must be one value or {count} of them, got {len(values)}")
     return [default if item is None else item for item in values]
@@ -265,7 +307,7 @@ def _per_prompt(name: str, value: Any, count: int, default: Any) -> list[Any]:
 
 def _as_int64(seed: int) -> int:
     """Wrap any integer to the 64 bits of a seed; -1 and 2**64 - 1 are the same seed."""
-    return (seed + 2**63) % 2**64 - 2**63
+    return (int(seed) + 2**63) % 2**64 - 2**63
 
 
 def _model_and_tokenizer(model: Any) -> tuple[Any, Any] | None:
@@ -282,6 +324,8 @@ def _as_target(target: Any, vocab_map: Any = None) -> Target:
     if parts is not None:
         from hetero_spec.decoding.target import TransformersTarget
 
+        if vocab_map is not None:
+            _check_made_for("target", parts[1], vocab_map.target.sha256)
         return TransformersTarget(*parts, token_bytes=None if vocab_map is None else vocab_map.target.tokens)
     if isinstance(target, Target):
         return target
@@ -323,9 +367,28 @@ def _as_pair(target: Any, drafter: Any, vocab_map: Any) -> tuple[Target, Drafter
             target_vocab_size=own.vocab_size,
             draft_vocab_size=int(parts[0].config.get_text_config().vocab_size),
         )
+    else:
+        _check_made_for("drafter", parts[1], vocab_map.drafter.sha256)
+        if isinstance(target, Target):
+            _check_made_for("target", getattr(target, "tokenizer", None), vocab_map.target.sha256)
     if vocab_map.target_vocab_size < own.vocab_size:
         raise ValueError(
             f"SpeculativeDecoder: vocab_map must cover the target's {own.vocab_size} ids, "
             f"got {vocab_map.target_vocab_size}"
         )
     return own, TransformersDrafter(*parts, vocab_map, own.vocab_size)
+
+
+def _check_made_for(side: str, tokenizer: Any, sha256: str) -> None:
+    """Refuse a map of another tokenizer: its ids would decode to other text. An unreadable tokenizer is trusted."""
+    from hetero_spec.vocab import VocabMismatchError, read_vocabulary
+
+    try:
+        given = read_vocabulary(tokenizer).sha256
+    except (TypeError, ValueError):
+        return
+    if given != sha256:
+        raise VocabMismatchError(
+            f"SpeculativeDecoder: vocab_map must be made for the {side}'s tokenizer (sha256 {given[:12]}), "
+            f"got one for {sha256[:12]}"
+        )

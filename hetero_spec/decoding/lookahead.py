@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Protocol
 
 
@@ -133,12 +134,14 @@ def as_lookahead(lookahead: int | str | Lookahead) -> Lookahead:
     """
     if isinstance(lookahead, bool):
         raise ValueError(f"lookahead: must be a number, a name or a policy, got {lookahead}")
-    if isinstance(lookahead, int):
-        return FixedLookahead(lookahead)
+    if isinstance(lookahead, int | Integral):
+        return FixedLookahead(int(lookahead))
     if isinstance(lookahead, str):
         if lookahead == "confidence":
             return ConfidenceLookahead()
-        raise ValueError(f"lookahead: the known name is 'confidence', got {lookahead!r}")
+        raise ValueError(f"lookahead: must be a number or 'confidence', got {lookahead!r}")
+    if not hasattr(lookahead, "max_draft_tokens"):
+        raise ValueError(f"lookahead: must be a number, a name or a policy, got {lookahead!r}")
     return lookahead
 
 

@@ -93,7 +93,12 @@ class Batch:
         self.target, self.drafter, self.lookahead = target, drafter, lookahead
         self.max_new_tokens, self.rule, self.stats = max_new_tokens, rule, stats
         self.active = list(requests)
-        self.max_draft_tokens = lookahead.max_draft_tokens if drafter is not None else 0
+        self.max_draft_tokens = 0
+        if drafter is not None:
+            # A round emits up to one token more than it drafts. Half of a drafter's window is left to its context.
+            limit = drafter.max_length
+            window = lookahead.max_draft_tokens if limit is None else max(1, limit // 2)
+            self.max_draft_tokens = min(lookahead.max_draft_tokens, max_new_tokens - 1, window)
         longest = max((request.position for request in requests), default=0) + max_new_tokens
         self.sequences: Sequences = target.open(len(requests), longest + self.max_draft_tokens + 1)
         self.contexts: DraftContexts | None = None
@@ -121,7 +126,10 @@ def propose(batch: Batch) -> Draft:
     if contexts is None or drafter is None:
         return Draft(token_ids, None, None)
     remaining = [batch.max_new_tokens - len(request.tokens) for request in batch.active]
-    lengths = lengths_within(batch.lookahead, [request.index for request in batch.active], remaining)
+    lengths = [
+        min(length, batch.max_draft_tokens)
+        for length in lengths_within(batch.lookahead, [request.index for request in batch.active], remaining)
+    ]
     drafting = [i for i, request in enumerate(batch.active) if lengths[i] > 0 and contexts.begin(request.index)]
     rows: Tensor | None = None
     stats = torch.empty(0)

@@ -10,6 +10,10 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+# The ops compute in these.
+_FLOAT32 = torch.finfo(torch.float32)
+_INT32_MAX = torch.iinfo(torch.int32).max
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -18,11 +22,11 @@ class Sampling:
     Attributes
     ----------
     temperature : float
-        At least 0; 0 is greedy.
+        At least 0, within float32; 0 is greedy.
     top_k : int
         Keep the k likeliest tokens; 0 is off.
     top_p : float
-        In (0, 1]; 1 is off.
+        In (0, 1], not 0 in float32 either; 1 is off.
     min_p : float
         In [0, 1]; 0 is off.
     """
@@ -37,10 +41,14 @@ class Sampling:
         # Written so that a NaN fails each test.
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"sampling: temperature must be a finite number of at least 0, got {self.temperature}")
+        if self.temperature > _FLOAT32.max:
+            raise ValueError(f"sampling: temperature must be at most {_FLOAT32.max:.6g}, got {self.temperature}")
         if self.top_k < 0:
             raise ValueError(f"sampling: top_k must be at least 0 (0 is off), got {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"sampling: top_p must be in (0, 1], got {self.top_p}")
+        if self.top_p < _FLOAT32.tiny:
+            raise ValueError(f"sampling: top_p must be at least {_FLOAT32.tiny:.6g}, got {self.top_p}")
         if not 0.0 <= self.min_p <= 1.0:
             raise ValueError(f"sampling: min_p must be in [0, 1], got {self.min_p}")
 
@@ -60,13 +68,13 @@ def sampling_arguments(samplings: Sequence[Sampling]) -> SamplingArguments:
     if all(sampling == first for sampling in samplings):
         return {
             "temperature": first.temperature,
-            "top_k": first.top_k or None,
+            "top_k": min(first.top_k, _INT32_MAX) or None,
             "top_p": None if first.top_p == 1.0 else first.top_p,
             "min_p": first.min_p or None,
         }
     return {
         "temperature": torch.tensor([sampling.temperature for sampling in samplings], dtype=torch.float32),
-        "top_k": torch.tensor([sampling.top_k for sampling in samplings], dtype=torch.int32),
+        "top_k": torch.tensor([min(sampling.top_k, _INT32_MAX) for sampling in samplings], dtype=torch.int32),
         "top_p": torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float32),
         "min_p": torch.tensor([sampling.min_p for sampling in samplings], dtype=torch.float32),
     }

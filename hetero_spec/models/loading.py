@@ -156,9 +156,9 @@ def _folder_of(name_or_path: str | Path, progress: bool | None) -> tuple[Path, s
 
 def _local_folder(name_or_path: str | Path) -> Path:
     folder = Path(name_or_path).expanduser()
-    if not folder.is_dir():
+    if not str(name_or_path) or not folder.is_dir():
         names = ", ".join([*PACKAGED_MODELS, EMBEDDED_NAME])
-        raise ModelError(f"load: model must be one of {names}, or a local folder, got {name_or_path}")
+        raise ModelError(f"load: model must be one of {names}, or a local folder, got {str(name_or_path) or repr('')}")
     return folder
 
 
@@ -195,6 +195,7 @@ def _convert_packaged(packaged: PackagedModel, paths: list[Path], folder: Path, 
 
 def _load_causal_lm(folder: Path, name: str, dtype: str) -> Any:
     try:
+        import safetensors  # noqa: F401 - transformers does not say which package it lacks
         import torch
         from transformers import AutoModelForCausalLM
     except ImportError as error:

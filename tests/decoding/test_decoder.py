@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decoder over tiny transformers models with tokenizers of different makes."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -11,7 +14,13 @@ from hetero_spec.decoding import ConfidenceLookahead, SpeculativeDecoder
 from hetero_spec.decoding.drafter import TransformersDrafter
 from hetero_spec.decoding.target import TransformersTarget
 from hetero_spec.models import LoadedModel, TextTokenizer
-from hetero_spec.vocab import EmptyIntersectionError, VocabMap
+from hetero_spec.vocab import (
+    EmptyIntersectionError,
+    VocabMap,
+    VocabMismatchError,
+    make_vocabulary,
+    read_vocabulary,
+)
 from tests.decoding.toys import (
     TableTokenizer,
     foreign_copy,
@@ -386,3 +395,59 @@ def test_the_models_are_left_as_they_were(llama: PreTrainedModel, drafter_model:
     make_decoder(llama, drafter_model).generate(PROMPTS, max_new_tokens=5, seed=1)
     assert all(torch.equal(before[name], value) for name, value in llama.state_dict().items())
     assert llama.config._attn_implementation == implementation
+
+
+# -- what is given -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["target", "drafter"])
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_a_map_made_for_another_tokenizer_is_refused(side: str, is_bare: bool) -> None:
+    backends = trained_pair()
+    target, drafter = (
+        (tiny_llama(backend.get_vocab_size(), 3), TextTokenizer(backend, eos_token_ids=[])) for backend in backends
+    )
+    vocabularies = [read_vocabulary(tokenizer) for _, tokenizer in (target, drafter)]
+    given = TransformersTarget(*target) if is_bare else target
+    SpeculativeDecoder(given, drafter, vocab_map=VocabMap(*vocabularies))
+    index = ("target", "drafter").index(side)
+    tokens = list(vocabularies[index].tokens)
+    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+    vocabularies[index] = make_vocabulary(tokens, kind="bytes", specials=vocabularies[index].specials)
+    with pytest.raises(VocabMismatchError, match=f"must be made for the {side}'s tokenizer"):
+        SpeculativeDecoder(given, drafter, vocab_map=VocabMap(*vocabularies))
+
+
+@pytest.mark.parametrize("as_prompt", [np.array, torch.tensor, tuple, lambda ids: list(np.array(ids))])
+def test_token_ids_are_taken_as_they_come(
+    llama: PreTrainedModel, drafter_model: PreTrainedModel, as_prompt: Callable[[list[int]], Any]
+) -> None:
+    decoder = make_decoder(llama, drafter_model, lookahead=np.int64(2))
+    expected = decoder.generate([5, 6, 7], max_new_tokens=5, temperature=0)
+    assert decoder.generate(as_prompt([5, 6, 7]), max_new_tokens=np.int64(5), temperature=0, seed=np.int64(1)) == (
+        dataclasses.replace(expected, stats=decoder.stats.requests[0])
+    )
+    (result,) = decoder.generate([as_prompt([5, 6, 7])], max_new_tokens=5, temperature=0)
+    assert result.token_ids == expected.token_ids
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments", "message"),
+    [
+        (b"the", {}, "prompt must be text, token ids or a sequence of them, got bytes"),
+        ([b"the"], {}, "prompt must be text or token ids, got bytes"),
+        ([True, False], {}, "prompt must be text or token ids, got a bool"),
+        ([1.5, 2.0], {}, "prompt must be text or token ids, got float"),
+        (torch.tensor(3), {}, "prompt must be text, token ids or a sequence of them, got int"),
+        ("the", {"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ("the", {"seed": [True]}, "seed must be a whole number, got True"),
+        ("the", {"max_new_tokens": 2.5}, "max_new_tokens must be a whole number, got 2.5"),
+        ("the", {"stop": None}, "stop must be a string or a sequence of strings, got None"),
+        ("the", {"stop": [b"x"]}, "stop must be a string or a sequence of strings"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_before_any_work(
+    llama: PreTrainedModel, drafter_model: PreTrainedModel, prompt: Any, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        make_decoder(llama, drafter_model).stream(prompt, **arguments)

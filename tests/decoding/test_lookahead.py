@@ -35,7 +35,7 @@ def test_a_number_or_a_name_stands_for_a_policy() -> None:
     assert as_lookahead(own) is own
 
 
-@pytest.mark.parametrize("bad", [-1, "disco", True])
+@pytest.mark.parametrize("bad", [-1, "disco", True, 2.5, None])
 def test_what_is_no_policy_is_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="lookahead: "):
         as_lookahead(bad)  # type: ignore[arg-type]

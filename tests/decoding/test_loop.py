@@ -338,6 +338,25 @@ def test_tokens_after_an_accepted_end_of_text_are_not_emitted() -> None:
     assert (decoder.stats.tokens, decoder.stats.proposed, decoder.stats.accepted) == (2, 2, 2)
 
 
+def test_a_draft_longer_than_the_drafters_window_is_cut_to_it() -> None:
+    target, other = make_pair()
+    drafter = LawDrafter(other.law, other.vocab_map, max_length=8)
+    decoder = SpeculativeDecoder(target, drafter, lookahead=10**8)
+    result = decoder.generate([0, 1], max_new_tokens=20, temperature=0)
+    assert (
+        result.token_ids
+        == SpeculativeDecoder(target, method="none").generate([0, 1], max_new_tokens=20, temperature=0).token_ids
+    )
+    assert 0 < decoder.stats.proposed <= 4 * decoder.stats.target_calls
+
+
+@pytest.mark.parametrize("top_k", [2**31, [2**40, 3]])
+def test_a_top_k_beyond_int32_is_off(top_k: int | list[int]) -> None:
+    decoder = SpeculativeDecoder(*make_pair(), lookahead=2)
+    results = decoder.generate([[0], [0]], max_new_tokens=8, seed=5, top_k=top_k)
+    assert results[0].token_ids == decoder.generate([0], max_new_tokens=8, seed=5).token_ids
+
+
 def spelling(text: str, characters: str) -> tuple[LawTarget, LawDrafter]:
     """A target that writes a fixed text, and a drafter that knows it by heart."""
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -117,3 +118,16 @@ def test_empty_vocabulary_parts_survive(tmp_path):
     vocab_map = VocabMap(make_vocabulary([b"a"], kind="k"), make_vocabulary([None, b"a", None], kind="k"))
     vocab_map.save(tmp_path / "m")
     assert VocabMap.load(tmp_path / "m").draft_to_target_ids.tolist() == [-1, 0, -1]
+
+
+@pytest.mark.parametrize("header", ["[1]", '{"description": "[1]"}', '{"description": 3}'])
+def test_description_that_is_no_object_is_an_error(tmp_path, header):
+    save_file({"x": np.zeros(1)}, tmp_path / "m", metadata={"hetero_spec": header})
+    with pytest.raises(ValueError, match="must be of format"):
+        VocabMap.load(tmp_path / "m")
+
+
+def test_error_of_a_file_names_the_file_that_was_asked_for(saved, tmp_path):
+    with pytest.raises(OSError) as caught:
+        saved[1].save(tmp_path / "none" / "m")
+    assert caught.value.filename == str(tmp_path / "none" / "m")

@@ -70,6 +70,15 @@ def test_files_are_written_beside_the_table(pair, tmp_path, capsys):
         (("{target}", "{drafter}", "--draft-vocab-size", "0"), "draft_vocab_size must be positive, got 0"),
         (("{target}", "{drafter}", "--json", "{folder}/no/report.json"), "No such file or directory"),
         (("{target}", "{drafter}", "--draft-vocab-size", "-1"), "must be positive, got -1"),
+        (
+            ("{target}", "{drafter}", "--target-vocab-size", "100000000000"),
+            "must be at most 16777216",
+        ),
+        (
+            ("{target}", "{drafter}", "--save", "/proc/x"),
+            "save must be a file in a folder that can be written to, got /proc/x",
+        ),
+        (("{target}", "{drafter}", "--json", ""), "got ''"),
     ],
 )
 def test_error_is_one_line(pair, tmp_path, arguments, message):
