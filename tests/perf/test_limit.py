@@ -2,6 +2,9 @@
 """The yardstick does the work that it stands for."""
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,3 +27,12 @@ def test_limit_finds_the_log_sum_exp_of_every_row(kind: str, dtype: torch.dtype)
 def test_limit_refuses_what_is_not_a_dense_matrix() -> None:
     with pytest.raises(ValueError, match="contiguous matrix"):
         Limit(torch.zeros(4, 6)[:, ::2])
+
+
+def test_the_yardstick_leaves_subnormal_numbers_alone():
+    """A library linked with -ffast-math would flush them in the whole process, and with them tiny temperatures."""
+    program = (
+        "import torch; from perf.limit import Limit; Limit(torch.zeros(1, 1)); "
+        "assert float(torch.tensor([1e-38]) * 0.5) > 0.0"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).resolve().parents[2])
