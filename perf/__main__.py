@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from hetero_spec.files import write_whole
 from perf.cases import OPS, SELECTIONS, Case
 from perf.machine import describe
 from perf.memory import WAYS, measure_memory
@@ -106,9 +106,7 @@ def _write(results: dict[str, Any], folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
     for suffix, content in ((".json", json.dumps(results, indent=1) + "\n"), (".md", text)):
-        unfinished = folder / f".{name}{suffix}"
-        unfinished.write_text(content)
-        os.replace(unfinished, folder / f"{name}{suffix}")
+        write_whole(folder / f"{name}{suffix}", content)
     plot_ratios(results["records"], folder / f"{name}_ratios.png")
     if results["scaling"]:
         plot_scaling(results["scaling"], folder / f"{name}_scaling.png")

@@ -40,6 +40,8 @@ import drafter_training as training
 import torch
 from drafter_model import ARCHITECTURE, DrafterModel
 
+from hetero_spec.files import write_whole
+
 SEED = 20240611
 TARGET = "smollm2"
 USER_HEADER = "<|im_start|>user\n"
@@ -53,16 +55,9 @@ def log(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(value, ensure_ascii=False))
+    write_whole(path, json.dumps(value, ensure_ascii=False))
 
 
 # ---------------------------------------------------------------------------------------------------------- prompts
@@ -434,9 +429,9 @@ def run_export(options: argparse.Namespace) -> None:
     weights = {name: weight.half().contiguous() for name, weight in model.transformers_state().items()}
     temporary = folder / f"model.{os.getpid()}.tmp"
     save_file(weights, temporary, metadata={"format": "pt"})
-    write_text(folder / "config.json", config.to_json_string(use_diff=True))
-    write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
-    write_text(folder / "tokenizer.json", (options.work / "tokenizer.json").read_text(encoding="utf-8"))
+    write_whole(folder / "config.json", config.to_json_string(use_diff=True))
+    write_whole(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+    write_whole(folder / "tokenizer.json", (options.work / "tokenizer.json").read_text(encoding="utf-8"))
     temporary.chmod(0o644)  # as any other file of the package
     os.replace(temporary, folder / "model.safetensors")
     log(f"export: step {state['step']} to {folder}, {(folder / 'model.safetensors').stat().st_size} bytes of weights")

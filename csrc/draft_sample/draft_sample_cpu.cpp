@@ -21,25 +21,12 @@ int64_t draw_id(const LogitRow& row, const RowStats& law, const ChunkSum* sums, 
   std::vector<double> masses(chunks);
   double total = 0.0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (is_truncated(law)) {
-      masses[chunk] = probs_of(chunk);
-    } else if (sums[chunk].sum > 0.0f) {
-      masses[chunk] =
-          sums[chunk].sum * std::exp((static_cast<double>(sums[chunk].max_logit) - law.max_logit) *
-                                         law.inv_temperature -
-                                     law.log_normalizer);
-    }
+    masses[chunk] = is_truncated(law) ? probs_of(chunk) : chunk_mass_of(sums[chunk], law);
     total += masses[chunk];
   }
   const double goal = uniform * total;
   double passed = 0.0;
-  int64_t chosen = -1;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (!(masses[chunk] > 0.0)) continue;
-    if (chosen >= 0) passed += masses[chosen];
-    chosen = chunk;
-    if (passed + masses[chunk] > goal) break;
-  }
+  const int64_t chosen = pick_chunk(masses.data(), chunks, goal, &passed);
   if (chosen < 0) return -1;
   probs_of(chosen);
   const int within = pick_in_chunk(chunk_buffer(), row.chunk_size(chosen), goal - passed);

@@ -22,9 +22,4 @@ void parallel_for(const Parallel& parallel, int64_t size, int64_t grain, F body)
   });
 }
 
-// For the tools and tests that have no thread pool.
-inline Parallel serial() {
-  return {[](int64_t size, int64_t, void* task, Parallel::Body body) { body(task, 0, size); }};
-}
-
 }  // namespace hetero_spec

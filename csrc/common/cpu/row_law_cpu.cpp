@@ -154,6 +154,24 @@ int64_t lowest_argmax(const LogitRow& row) {
   return best_chunk < 0 ? 0 : lowest_id_with(row, best_chunk, largest);
 }
 
+double chunk_mass_of(const ChunkSum& sum, const RowStats& stats) {
+  if (sum.sum == 0.0f) return 0.0;
+  const double y = (static_cast<double>(sum.max_logit) - stats.max_logit) * stats.inv_temperature;
+  return sum.sum * std::exp(y - stats.log_normalizer);
+}
+
+int64_t pick_chunk(const double* masses, int64_t num_chunks, double goal, double* passed) {
+  *passed = 0.0;
+  int64_t chosen = -1;
+  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    if (!(masses[chunk] > 0.0)) continue;
+    if (chosen >= 0) *passed += masses[chosen];
+    chosen = chunk;
+    if (*passed + masses[chunk] > goal) break;
+  }
+  return chosen;
+}
+
 int pick_in_chunk(const float* weights, int n, double remaining) {
   double cumulative = 0.0;
   int last = -1;

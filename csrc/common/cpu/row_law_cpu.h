@@ -65,6 +65,13 @@ void compute_row_laws(const LogitMatrix& logits, const RowRequest* requests, int
 // Lowest id whose logit equals the largest one that is not NaN; 0 if there is none.
 int64_t lowest_argmax(const LogitRow& row);
 
+// Mass of a chunk under an untruncated law, from the sums that the pass over the row left.
+double chunk_mass_of(const ChunkSum& sum, const RowStats& stats);
+
+// First chunk whose cumulative mass exceeds `goal`; the last one with mass if rounding leaves none,
+// -1 if no chunk has mass. `passed` receives the mass of the chunks before it.
+int64_t pick_chunk(const double* masses, int64_t num_chunks, double goal, double* passed);
+
 // First id of the chunk whose cumulative weight exceeds `remaining`; the last id with weight if
 // rounding leaves none, -1 if the chunk has no weight.
 int pick_in_chunk(const float* weights, int n, double remaining);

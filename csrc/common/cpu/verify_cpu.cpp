@@ -346,11 +346,7 @@ class Verifier {
     // The pass that made the law left the sums of an untruncated row: a bonus reads one more chunk
     // only.
     if (draw == Draw::kTarget && stop.sums && !is_truncated(stats) && !is_greedy(stats)) {
-      const ChunkSum& sum = stop.sums[chunk];
-      if (in_.are_probs || sum.sum == 0.0f) return sum.sum;
-      const double y =
-          (static_cast<double>(sum.max_logit) - stats.max_logit) * stats.inv_temperature;
-      return sum.sum * std::exp(y - stats.log_normalizer);
+      return in_.are_probs ? stop.sums[chunk].sum : chunk_mass_of(stop.sums[chunk], stats);
     }
     if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs) {
       const int64_t b = stop.request_idx;
@@ -416,20 +412,7 @@ class Verifier {
     const double goal =
         total * resample_uniform(in_.uniforms, stop.request_idx, row, stop.position);
     double passed = 0.0;
-    int64_t chosen = -1, last = -1;
-    for (int64_t chunk = 0; chunk < chunks && chosen < 0; ++chunk) {
-      if (!(masses[chunk] > 0.0)) continue;
-      last = chunk;
-      if (passed + masses[chunk] > goal) {
-        chosen = chunk;
-      } else {
-        passed += masses[chunk];
-      }
-    }
-    if (chosen < 0) {  // the last sum rounded down to the goal
-      chosen = last;
-      passed -= masses[last];
-    }
+    const int64_t chosen = pick_chunk(masses, chunks, goal, &passed);
     float* buffer = chunk_buffer();
     weights(stop, draw, chosen, buffer);
     const LogitRow logits = in_.target.row(row);
