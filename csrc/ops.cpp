@@ -11,6 +11,8 @@
   "Tensor? temperature, Tensor? top_k, Tensor? top_p, Tensor? min_p, " \
   "float default_temperature, int default_top_k, float default_top_p, float default_min_p"
 #define RANDOM_NUMBERS "Tensor? seeds, Tensor? positions, Tensor? uniform_samples"
+// An RDK kernel: the tensors that it has, which those are (-1: no kernel), its leak if constant.
+#define RDK_KERNEL "Tensor[] kernel, int kernel_parts, float constant_leak"
 
 STABLE_TORCH_LIBRARY(hetero_spec, m) {
   m.def("row_stats(Tensor logits, Tensor? draft_to_target_ids, " SAMPLING_PARAMS ") -> Tensor");
@@ -19,17 +21,20 @@ STABLE_TORCH_LIBRARY(hetero_spec, m) {
       "remap_probs(Tensor draft_logits, Tensor draft_to_target_ids, int "
       "target_vocab_size, " SAMPLING_PARAMS ") -> Tensor");
 
-  m.def("draft_sample(Tensor draft_logits, Tensor? draft_to_target_ids, " SAMPLING_PARAMS
-        ", " RANDOM_NUMBERS
-        ") -> (Tensor target_token_ids, Tensor draft_token_ids, Tensor probs, Tensor stats, Tensor "
-        "entropy, "
-        "Tensor max_prob)");
+  m.def("rdk_redistribute(Tensor draft_probs, " RDK_KERNEL
+        ", Tensor? factors, float scale, float lam) -> Tensor");
+
+  m.def(
+      "draft_sample(Tensor draft_logits, Tensor? draft_to_target_ids, Tensor? "
+      "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL
+      ") -> (Tensor target_token_ids, Tensor draft_token_ids, Tensor probs, Tensor stats, Tensor "
+      "entropy, Tensor max_prob, Tensor leaked_mass)");
 
   m.def(
       "rejection_sample(Tensor target_logits, Tensor draft_token_ids, Tensor cu_num_draft_tokens, "
       "int max_draft_tokens, Tensor? draft_logits, Tensor? draft_stats, Tensor? "
-      "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS
-      ", int rule) "
+      "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL
+      ", Tensor? draft_leaked_mass, int rule) "
       "-> (Tensor output_token_ids, Tensor num_accepted_tokens, Tensor status)");
 
   m.def(
@@ -40,5 +45,5 @@ STABLE_TORCH_LIBRARY(hetero_spec, m) {
 
   m.def(
       "acceptance_overlap(Tensor target_logits, Tensor draft_logits, Tensor? draft_stats, "
-      "Tensor? target_to_draft_ids, " SAMPLING_PARAMS ") -> Tensor");
+      "Tensor? target_to_draft_ids, " SAMPLING_PARAMS ", " RDK_KERNEL ") -> Tensor");
 }

@@ -2,7 +2,9 @@
 #include <torch/csrc/stable/library.h>
 
 #include <tuple>
+#include <vector>
 
+#include "common/torch/rdk_arguments.h"
 #include "common/torch/verify_arguments.h"
 #include "rejection_sample/rejection_sample.h"
 #if defined(HETERO_SPEC_WITH_CUDA)
@@ -27,6 +29,10 @@ struct Arguments {
   const std::optional<Tensor>& seeds;
   const std::optional<Tensor>& positions;
   const std::optional<Tensor>& uniform_samples;
+  const std::vector<Tensor>& kernel;
+  int64_t kernel_parts;
+  double constant_leak;
+  const std::optional<Tensor>& draft_leaked_mass;
   int64_t rule;
 };
 
@@ -49,6 +55,8 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   inputs.target_to_draft_ids =
       optional_data<int32_t>(in.target_to_draft_ids, ScalarType::Int, {in.target_logits.size(1)},
                              in.target_logits, kOp, "target_to_draft_ids");
+  STD_TORCH_CHECK(in.draft_logits.has_value() || in.kernel_parts < 0, kOp,
+                  ": kernel must be given together with draft_logits, got it alone");
   if (!in.draft_logits.has_value()) return out;
   out.draft_logits = logit_matrix(*in.draft_logits, kOp, "draft_logits");
   check_same_device(*in.draft_logits, in.target_logits, kOp, "draft_logits");
@@ -62,6 +70,11 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   inputs.draft_stats =
       optional_data<RowStats>(in.draft_stats, ScalarType::Float, {out.ragged.num_tokens, 4},
                               in.target_logits, kOp, "draft_stats");
+  inputs.kernel = rdk_kernel(in.kernel, in.kernel_parts, in.constant_leak, in.target_logits.size(1),
+                             in.target_logits, kOp);
+  inputs.draft_leaked_mass =
+      optional_data<float>(in.draft_leaked_mass, ScalarType::Float, {out.ragged.num_tokens},
+                           in.target_logits, kOp, "draft_leaked_mass");
   return out;
 }
 
@@ -73,10 +86,13 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample(
     const std::optional<Tensor>& top_p, const std::optional<Tensor>& min_p,
     double default_temperature, int64_t default_top_k, double default_top_p, double default_min_p,
     const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
-    const std::optional<Tensor>& uniform_samples, int64_t rule) {
+    const std::optional<Tensor>& uniform_samples, const std::vector<Tensor>& kernel,
+    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& draft_leaked_mass,
+    int64_t rule) {
   Call call =
       checked({target_logits, draft_token_ids, cu_num_draft_tokens, max_draft_tokens, draft_logits,
-               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, rule},
+               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, kernel,
+               kernel_parts, constant_leak, draft_leaked_mass, rule},
               {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
                default_min_p});
   if (draft_logits.has_value()) call.inputs.draft_logits = &call.draft_logits;
@@ -94,11 +110,14 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample_on_cuda(
     const std::optional<Tensor>& top_p, const std::optional<Tensor>& min_p,
     double default_temperature, int64_t default_top_k, double default_top_p, double default_min_p,
     const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
-    const std::optional<Tensor>& uniform_samples, int64_t rule) {
+    const std::optional<Tensor>& uniform_samples, const std::vector<Tensor>& kernel,
+    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& draft_leaked_mass,
+    int64_t rule) {
   const torch::stable::accelerator::DeviceGuard guard(target_logits.get_device_index());
   const Call call =
       checked({target_logits, draft_token_ids, cu_num_draft_tokens, max_draft_tokens, draft_logits,
-               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, rule},
+               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, kernel,
+               kernel_parts, constant_leak, draft_leaked_mass, rule},
               {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
                default_min_p});
   return with_verify_outputs(call.ragged, target_logits, [&](const VerifyOutputs& outputs) {
@@ -107,6 +126,8 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample_on_cuda(
                                    device_logits(call.draft_logits),
                                    call.inputs.draft_stats,
                                    call.inputs.target_to_draft_ids,
+                                   call.inputs.kernel,
+                                   call.inputs.draft_leaked_mass,
                                    call.inputs.params,
                                    call.inputs.uniforms,
                                    call.inputs.rule == Rule::kBlock,
