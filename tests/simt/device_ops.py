@@ -124,6 +124,33 @@ def rejection_sample(
     return RejectionSample(*(_tensor(values) for values in out))
 
 
+def rejection_sample_probs(
+    target_probs: Tensor,
+    draft_probs: Tensor | None,
+    draft_token_ids: Tensor,
+    cu_num_draft_tokens: Tensor,
+    max_draft_tokens: int,
+    *,
+    seeds: Tensor | None = None,
+    positions: Tensor | None = None,
+    uniform_samples: Tensor | None = None,
+    rule: str = "token",
+    flavour: str | None = None,
+) -> RejectionSample:
+    out = module(flavour).rejection_sample_probs(
+        array(target_probs),
+        array(draft_probs),
+        array(draft_token_ids),
+        array(cu_num_draft_tokens),
+        max_draft_tokens,
+        array(seeds),
+        array(positions),
+        array(uniform_samples),
+        rule == "block",
+    )
+    return RejectionSample(*(_tensor(values) for values in out))
+
+
 class DraftSample(NamedTuple):
     """As hetero_spec.ops.DraftSample."""
 
@@ -207,4 +234,4 @@ def acceptance_overlap(
     )
 
 
-OPS = ("row_stats", "rejection_sample", "draft_sample", "remap_probs", "acceptance_overlap")
+OPS = ("row_stats", "rejection_sample", "rejection_sample_probs", "draft_sample", "remap_probs", "acceptance_overlap")

@@ -72,3 +72,21 @@ def test_acceptance_overlap() -> None:
     _, target_to_draft = make_map("partial", MAPPED_VOCAB_SIZE, seed=5)
     mapped = logits[:, :MAPPED_VOCAB_SIZE]
     device_ops.acceptance_overlap(mapped[:1], mapped[1:], target_to_draft_ids=target_to_draft)
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_rejection_sample_probs(one_hot: bool, rule: str) -> None:
+    case = make_verification(vocab_size=VOCAB_SIZE, seed=6, batch_size=2, max_draft_tokens=2)
+    target = case.target_logits.softmax(-1)
+    target[3, VOCAB_SIZE - 1] = torch.nan  # of the request that has no other row
+    case.draft_token_ids[0] = int(target[0].argmin())  # rejected
+    draft = None if one_hot else with_layout(case.keywords["draft_logits"].softmax(-1), row_padding=1, misalignment=1)
+    target = with_layout(target, row_padding=3, misalignment=3)
+    uniforms = case.keywords["uniform_samples"]
+    device_ops.rejection_sample_probs(target, draft, *case.positional[1:], uniform_samples=uniforms, rule=rule)
+    if draft is not None:
+        draft[0, -1] = torch.nan  # the residual is none: the target is drawn from instead
+        device_ops.rejection_sample_probs(target, draft, *case.positional[1:], uniform_samples=uniforms, rule=rule)
+    cu = torch.tensor([0, 2, -1], dtype=torch.int32)  # makes no sense
+    device_ops.rejection_sample_probs(target, draft, case.draft_token_ids, cu, 2, uniform_samples=uniforms, rule=rule)

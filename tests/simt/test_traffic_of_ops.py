@@ -93,3 +93,24 @@ def test_row_stats_reads_each_logit_once_wherever_the_row_starts(misalignment: i
     # A shifted row costs one 16-byte load in 32 more.
     assert traffic["loads"]["logits"] <= 2 * 32003 * ITEM * (1.001 if misalignment == 0 else 1.05)
     assert traffic["wide_load_bytes"] > 0.93 * traffic["loads"]["logits"]
+
+
+@pytest.mark.parametrize("accepted", [0, 2, DRAFTS])
+def test_verification_of_probabilities_reads_what_it_needs(accepted: int) -> None:
+    (target, token_ids, cu, most), keywords = verification(accepted)
+    target = target[: 2 * (DRAFTS + 1)].float().softmax(-1)
+    draft = keywords["draft_logits"][: 2 * DRAFTS].float().softmax(-1)
+    out, traffic = count(
+        device_ops.rejection_sample_probs,
+        *(target, draft, token_ids[: 2 * DRAFTS], cu[:3], most),
+        uniform_samples=keywords["uniform_samples"][: len(target)],
+    )
+    assert out.num_accepted_tokens.tolist() == [accepted] * 2
+    row, rejected = VOCAB_SIZE * 4, int(accepted < DRAFTS)
+    # Two chunks again for the draw, at most: of the target's row and of the draft's.
+    assert traffic["loads"]["target_probs"] <= 1.03 * 2 * (accepted + 1 + rejected) * row
+    assert traffic["loads"]["draft_probs"] <= 2 * (1.03 * rejected * row + 32 * DRAFTS)
+    assert 32 * traffic["load_sectors"] <= 1.05 * 2 * (accepted + 1 + 2 * rejected) * row
+    assert traffic["store_bytes"] < 0.005 * traffic["load_bytes"]
+    assert traffic["wide_load_bytes"] > 0.95 * traffic["load_bytes"]
+    assert traffic["uninitialised_shared_loads"] == 0
