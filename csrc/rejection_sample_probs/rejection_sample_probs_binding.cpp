@@ -36,7 +36,8 @@ struct Arguments {
 
 struct Call {
   Ragged ragged;
-  LogitMatrix draft_probs;  // data null: one-hot drafts
+  bool has_draft_probs;  // false: one-hot drafts
+  LogitMatrix draft_probs;
   RejectionSampleProbsInputs inputs;
 };
 
@@ -49,7 +50,8 @@ Call checked(const Arguments& in) {
   inputs.uniforms =
       verify_uniforms(in.seeds, in.positions, in.uniform_samples, out.ragged, in.target_probs, kOp);
   inputs.rule = verify_rule(in.rule, kOp);
-  if (!in.draft_probs.has_value()) return out;
+  out.has_draft_probs = in.draft_probs.has_value();
+  if (!out.has_draft_probs) return out;
   out.draft_probs = prob_matrix(*in.draft_probs, "draft_probs");
   check_same_device(*in.draft_probs, in.target_probs, kOp, "draft_probs");
   STD_TORCH_CHECK(in.draft_probs->size(0) == out.ragged.num_tokens &&
@@ -59,6 +61,32 @@ Call checked(const Arguments& in) {
   return out;
 }
 
+using Run = void (*)(Call& call, const Tensor& target_probs, const VerifyOutputs& outputs);
+
+void run_on_cpu(Call& call, const Tensor&, const VerifyOutputs& outputs) {
+  if (call.has_draft_probs) call.inputs.draft_probs = &call.draft_probs;
+  rejection_sample_probs_cpu(call.ragged, call.inputs, outputs, torch_parallel());
+}
+
+#if defined(HETERO_SPEC_WITH_CUDA)
+void run_on_cuda(Call& call, const Tensor& target_probs, const VerifyOutputs& outputs) {
+  const torch::stable::accelerator::DeviceGuard guard(target_probs.get_device_index());
+  const RejectionSampleProbsCuda cuda{call.ragged,
+                                      device_logits(call.inputs.target_probs),
+                                      device_logits(call.draft_probs),
+                                      call.inputs.uniforms,
+                                      call.inputs.rule == Rule::kBlock,
+                                      outputs.output_token_ids,
+                                      outputs.num_accepted_tokens,
+                                      outputs.status};
+  Tensor workspace = new_workspace(target_probs, rejection_sample_probs_cuda_workspace(cuda));
+  check_launch(
+      rejection_sample_probs_cuda(cuda, workspace.mutable_data_ptr(), current_stream(target_probs)),
+      kOp);
+}
+#endif
+
+template <Run run>
 std::tuple<Tensor, Tensor, Tensor> rejection_sample_probs(
     const Tensor& target_probs, const std::optional<Tensor>& draft_probs,
     const Tensor& draft_token_ids, const Tensor& cu_num_draft_tokens, int64_t max_draft_tokens,
@@ -66,46 +94,37 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample_probs(
     const std::optional<Tensor>& uniform_samples, int64_t rule) {
   Call call = checked({target_probs, draft_probs, draft_token_ids, cu_num_draft_tokens,
                        max_draft_tokens, seeds, positions, uniform_samples, rule});
-  if (draft_probs.has_value()) call.inputs.draft_probs = &call.draft_probs;
-  return with_verify_outputs(call.ragged, target_probs, [&](const VerifyOutputs& outputs) {
-    rejection_sample_probs_cpu(call.ragged, call.inputs, outputs, torch_parallel());
-  });
+  const VerifyTensors results = new_results(call.ragged, target_probs);
+  run(call, target_probs, results.pointers());
+  return results.tuple();
 }
 
-#if defined(HETERO_SPEC_WITH_CUDA)
-std::tuple<Tensor, Tensor, Tensor> rejection_sample_probs_on_cuda(
-    const Tensor& target_probs, const std::optional<Tensor>& draft_probs,
-    const Tensor& draft_token_ids, const Tensor& cu_num_draft_tokens, int64_t max_draft_tokens,
-    const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
-    const std::optional<Tensor>& uniform_samples, int64_t rule) {
-  const torch::stable::accelerator::DeviceGuard guard(target_probs.get_device_index());
-  const Call call = checked({target_probs, draft_probs, draft_token_ids, cu_num_draft_tokens,
-                             max_draft_tokens, seeds, positions, uniform_samples, rule});
-  return with_verify_outputs(call.ragged, target_probs, [&](const VerifyOutputs& outputs) {
-    const RejectionSampleProbsCuda cuda{call.ragged,
-                                        device_logits(call.inputs.target_probs),
-                                        device_logits(call.draft_probs),
-                                        call.inputs.uniforms,
-                                        call.inputs.rule == Rule::kBlock,
-                                        outputs.output_token_ids,
-                                        outputs.num_accepted_tokens,
-                                        outputs.status};
-    Tensor workspace = new_workspace(target_probs, rejection_sample_probs_cuda_workspace(cuda));
-    check_launch(rejection_sample_probs_cuda(cuda, workspace.mutable_data_ptr(),
-                                             current_stream(target_probs)),
-                 kOp);
-  });
+template <Run run>
+void rejection_sample_probs_out(const Tensor& target_probs,
+                                const std::optional<Tensor>& draft_probs,
+                                const Tensor& draft_token_ids, const Tensor& cu_num_draft_tokens,
+                                int64_t max_draft_tokens, const std::optional<Tensor>& seeds,
+                                const std::optional<Tensor>& positions,
+                                const std::optional<Tensor>& uniform_samples, int64_t rule,
+                                const Tensor& output_token_ids, const Tensor& num_accepted_tokens,
+                                const Tensor& status) {
+  Call call = checked({target_probs, draft_probs, draft_token_ids, cu_num_draft_tokens,
+                       max_draft_tokens, seeds, positions, uniform_samples, rule});
+  const VerifyTensors results = checked_results({output_token_ids, num_accepted_tokens, status},
+                                                call.ragged, target_probs, kOp);
+  run(call, target_probs, results.pointers());
 }
-#endif
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CPU, m) {
-  m.impl("rejection_sample_probs", TORCH_BOX(&rejection_sample_probs));
+  m.impl("rejection_sample_probs", TORCH_BOX(&rejection_sample_probs<run_on_cpu>));
+  m.impl("rejection_sample_probs.out", TORCH_BOX(&rejection_sample_probs_out<run_on_cpu>));
 }
 #if defined(HETERO_SPEC_WITH_CUDA)
 STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CUDA, m) {
-  m.impl("rejection_sample_probs", TORCH_BOX(&rejection_sample_probs_on_cuda));
+  m.impl("rejection_sample_probs", TORCH_BOX(&rejection_sample_probs<run_on_cuda>));
+  m.impl("rejection_sample_probs.out", TORCH_BOX(&rejection_sample_probs_out<run_on_cuda>));
 }
 #endif
 

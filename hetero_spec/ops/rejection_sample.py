@@ -172,6 +172,17 @@ def _fake(
     return empty_outputs(cu_num_draft_tokens, max_draft_tokens)
 
 
+def check_results(op: str, out: object, batch_size: int, max_draft_tokens: int, device: torch.device) -> None:
+    """The caller's tensors for the results of a verification, of both ops."""
+    if not isinstance(out, RejectionSample):
+        fail(TypeError, op, "out", "a RejectionSample", type(out).__name__)
+    check_dense(
+        op, "out.output_token_ids", out.output_token_ids, torch.int32, (batch_size, max_draft_tokens + 1), device
+    )
+    check_dense(op, "out.num_accepted_tokens", out.num_accepted_tokens, torch.int32, (batch_size,), device)
+    check_dense(op, "out.status", out.status, torch.int32, (batch_size,), device)
+
+
 def empty_outputs(cu_num_draft_tokens: Tensor, max_draft_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
     """Unfilled outputs of a verification, for the fake kernels of both ops."""
     batch_size = cu_num_draft_tokens.shape[0] - 1
