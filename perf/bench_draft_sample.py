@@ -12,6 +12,7 @@ from perf import alternatives, checks, peers
 from perf.cases import Case
 from perf.harness import OURS, Workload
 from perf.inputs import generator, make_logits, make_map, parameters
+from perf.kernels import make_kernel
 from perf.limit import KINDS, Limit
 
 
@@ -19,7 +20,29 @@ def bench_draft_sample(case: Case, use_compile: bool, run: Callable[[Case, Workl
     run(case, workload(case, use_compile))
 
 
+def kernel_workload(case: Case) -> Workload:
+    """With the case's RDK kernel against the same call without."""
+    logits = make_logits(case, case.batch_size)
+    draft_to_target, target_to_draft = make_map(case.vocab_size) if case.mapped else (None, None)
+    kernel = make_kernel(case.kernel or "mix", case.vocab_size)
+    keywords = {"seeds": torch.arange(case.batch_size), "positions": torch.zeros(case.batch_size, dtype=torch.int64)}
+    with_kernel = {"kernel": kernel, "target_to_draft_ids": target_to_draft}
+    draft = ops.draft_sample(logits, draft_to_target, **keywords, **with_kernel, **parameters(case))
+    maps = draft_to_target if draft_to_target is not None else torch.arange(case.vocab_size, dtype=torch.int32)
+    law = ops.rdk_redistribute(ops.remap_probs(logits, maps, case.vocab_size, **parameters(case)), kernel)
+    expected = law.gather(1, draft.target_token_ids.long().unsqueeze(1)).squeeze(1)
+    checks.same_numbers(f"{case.label}: probs", draft.probs, expected, checks.TOLERANCE)
+    ways: dict[str, Callable[[int], object]] = {
+        OURS: lambda _: ops.draft_sample(logits, draft_to_target, **keywords, **with_kernel, **parameters(case)),
+        "without_kernel": lambda _: ops.draft_sample(logits, draft_to_target, **keywords, **parameters(case)),
+    }
+    num_bytes = logits.numel() * logits.element_size()
+    return Workload(ways, logits, facts={"bytes_needed": num_bytes, "limit_bytes": num_bytes})
+
+
 def workload(case: Case, use_compile: bool) -> Workload:
+    if case.kernel:
+        return kernel_workload(case)
     logits = make_logits(case, case.batch_size)
     draft_to_target = make_map(case.vocab_size)[0] if case.mapped else None
     uniforms = torch.rand(case.batch_size, generator=generator(7), dtype=torch.float64)

@@ -16,6 +16,7 @@ from perf.alternatives import Draw
 from perf.cases import Case
 from perf.harness import OURS, Workload
 from perf.inputs import Verification, generator, make_verification, parameters
+from perf.kernels import Kernel, make_kernel
 from perf.limit import KINDS, Limit
 
 CHUNK = 4096  # ids that a bonus reads again
@@ -25,7 +26,77 @@ def bench_rejection_sample(case: Case, use_compile: bool, run: Callable[[Case, W
     run(case, workload(case, use_compile))
 
 
+def kernel_workload(case: Case) -> Workload:
+    """With the case's RDK kernel against the same call without, on the same drafts (of the drafter's own law)."""
+    inputs = make_verification(case)
+    kernel = make_kernel(case.kernel or "mix", case.vocab_size)
+    leak = kernel.parts.leak
+    leaked = []
+    for idx, drafts in enumerate(inputs.drafts):
+        # What draft_sample would have saved; only a leak of many values needs it.
+        saved = (
+            None
+            if leak is None
+            else ops.draft_sample(
+                inputs.draft_logits,
+                inputs.draft_to_target_ids,
+                kernel=kernel,
+                target_to_draft_ids=inputs.target_to_draft_ids,
+                seeds=torch.arange(len(drafts.token_ids)),
+                positions=torch.zeros(len(drafts.token_ids), dtype=torch.int64),
+                **parameters(case),
+            ).leaked_mass
+        )
+        leaked.append(saved)
+        check_kernel(case, inputs, idx, kernel, saved)
+
+    def ours(idx: int) -> object:
+        return _call(
+            case,
+            inputs,
+            idx,
+            seeds=inputs.drafts[idx].seeds,
+            positions=inputs.drafts[idx].positions,
+            kernel=kernel,
+            draft_leaked_mass=leaked[idx],
+        )
+
+    ways: dict[str, Callable[[int], object]] = {OURS: ours, "without_kernel": _ours(case, inputs)}
+    facts = _facts(case, inputs)
+    runs = [ours(idx) for idx in range(len(inputs.drafts))]
+    facts["mean_accepted_with_kernel"] = round(
+        float(torch.stack([run.num_accepted_tokens for run in runs]).double().mean()),
+        3,  # type: ignore[attr-defined]
+    )
+    return Workload(ways, inputs.target_logits, len(inputs.drafts), facts)
+
+
+def check_kernel(case: Case, inputs: Verification, idx: int, kernel: Kernel, leaked: Tensor | None) -> None:
+    """The same uniforms against the redistributed laws, materialised, must give the same accepted run."""
+    drafts = inputs.drafts[idx]
+    uniforms = torch.rand(len(inputs.target_logits), 2, generator=generator(7), dtype=torch.float64)
+    maps = inputs.draft_to_target_ids
+    maps = torch.arange(case.vocab_size, dtype=torch.int32) if maps is None else maps
+    law = ops.rdk_redistribute(ops.remap_probs(inputs.draft_logits, maps, case.vocab_size, **parameters(case)), kernel)
+    plain = torch.tensor([0.0, 1.0, 0.0, -torch.inf]).repeat(len(law), 1)
+    expected = ops.rejection_sample(
+        inputs.target_logits,
+        drafts.token_ids,
+        inputs.cu_num_draft_tokens,
+        case.num_drafts,
+        draft_logits=law.log(),
+        draft_stats=plain,
+        rule=case.rule,
+        uniform_samples=uniforms,
+        **parameters(case),
+    )
+    ours = _call(case, inputs, idx, uniform_samples=uniforms, kernel=kernel, draft_leaked_mass=leaked)
+    checks.same_ids(f"{case.label}: accepted", ours.num_accepted_tokens, expected.num_accepted_tokens)
+
+
 def workload(case: Case, use_compile: bool) -> Workload:
+    if case.kernel:
+        return kernel_workload(case)
     inputs = make_verification(case)
     uniforms = torch.rand(case.batch_size, case.num_drafts + 1, 2, generator=generator(7), dtype=torch.float64)
     for name, chain in exact_chains(case, inputs).items():
@@ -52,7 +123,7 @@ def make_ways(
     return ways
 
 
-def _call(case: Case, inputs: Verification, idx: int, **random: Tensor) -> ops.RejectionSample:
+def _call(case: Case, inputs: Verification, idx: int, **random: Any) -> ops.RejectionSample:
     drafts = inputs.drafts[idx]
     return ops.rejection_sample(
         inputs.target_logits,

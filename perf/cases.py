@@ -16,6 +16,7 @@ OPS = (
     "row_stats",
     "remap_probs",
     "acceptance_overlap",
+    "rdk_redistribute",
 )
 
 
@@ -36,13 +37,14 @@ class Case:
     logits: str = "peaked"  # "flat", or "smollm2" for a real model's
     cache: str = "cold"  # "warm": the logits have just been read
     threads: int = 0  # 0: torch's default
+    kernel: str | None = None  # RDK: "mix", "diagonal" or "sparse" (perf/kernels.py)
     compiled: bool = False  # torch.compile is measured too (half a minute a shape)
 
     @property
     def label(self) -> str:
         """The case in short words; what has its default value is left out, except the shape."""
         words = [self.dtype, f"V={self.vocab_size:,}", f"B={self.batch_size}"]
-        if self.op not in ("row_stats", "remap_probs", "draft_sample"):
+        if self.op not in ("row_stats", "remap_probs", "draft_sample", "rdk_redistribute"):
             words.append(f"K={self.num_drafts}")
         words.append(f"T={self.temperature:g}")
         if self.top_p is not None:
@@ -53,6 +55,8 @@ class Case:
             words.append(f"rule={self.rule}")
         if self.mapped:
             words.append("mapped")
+        if self.kernel:
+            words.append(f"{self.kernel} kernel")
         if self.logits != "peaked":
             words.append(f"{self.logits} logits")
         if self.cache != "cold":
@@ -72,6 +76,21 @@ def headline() -> list[Case]:
     return [replace(case, threads=threads) for threads in (0, 1) for case in cases]
 
 
+def rdk() -> list[Case]:
+    """Calls with an RDK kernel against the same calls without, and the materialised op against the dense matrix."""
+    kinds = ("mix", "sparse", "diagonal")
+    cases = [
+        Case("rejection_sample", dtype, acceptance=acceptance, kernel=kernel, mapped=mapped)
+        for dtype, mapped, acceptance, kernel in product(DTYPES, (False, True), (1.0, 0.5), kinds)
+    ]
+    cases += [Case("draft_sample", dtype, kernel=kernel, mapped=True) for dtype, kernel in product(DTYPES, kinds)]
+    cases += [
+        Case("rdk_redistribute", "float32", vocab_size, kernel=kernel)
+        for vocab_size, kernel in product((1_024, 2_048, 4_096, 8_192, 32_768, 151_936), kinds)
+    ]
+    return [replace(case, threads=1) for case in cases]
+
+
 def quick() -> list[Case]:
     """A few minutes: the headline cases, one axis at a time around them, and two or three of every other op."""
     base = Case("rejection_sample")
@@ -88,8 +107,8 @@ def quick() -> list[Case]:
         *(replace(base, vocab_size=vocab_size) for vocab_size in VOCAB_SIZES if vocab_size != base.vocab_size),
         *(replace(base, batch_size=batch_size) for batch_size in BATCH_SIZES if batch_size != base.batch_size),
     ]
-    others = []
-    for op in OPS[1:]:
+    others = [Case("rdk_redistribute", "float32", kernel="mix")]
+    for op in OPS[1:-1]:
         mapped = op in ("draft_sample", "remap_probs")
         acceptance = 0.5 if op == "acceptance_overlap" else 1.0
         one = Case(op, mapped=mapped, acceptance=acceptance)
@@ -135,8 +154,10 @@ def smoke() -> list[Case]:
         Case("draft_sample", mapped=True, **small),
         Case("row_stats", top_p=0.9, **small),
         Case("remap_probs", "float32", mapped=True, **small),
+        Case("rdk_redistribute", "float32", kernel="sparse", **small),
+        Case("draft_sample", mapped=True, kernel="diagonal", **small),
         Case("acceptance_overlap", acceptance=0.5, **small),
     ]
 
 
-SELECTIONS = {"quick": quick, "headline": headline, "full": full, "smoke": smoke}
+SELECTIONS = {"quick": quick, "headline": headline, "full": full, "rdk": rdk, "smoke": smoke}

@@ -6,18 +6,20 @@
 //   draft_logits         float32 | float16 | bfloat16 [rows, Vd], the same
 //   draft_stats          float32 [rows, 4] or null: then with the same parameters as the target
 //   target_to_draft_ids  int32 [V] or null (same ids; Vd = V)
+//   kernel               RDK kernel (common/rdk.h) that redistributes the draft laws, or none
 //   params               one value, or one per row
 //   overlap              float32 [rows] in [0, 1]; NaN where either row is no law
 #pragma once
 
 #include "common/cpu/parallel.h"
 #include "common/cpu/row_law_cpu.h"
+#include "common/rdk.h"
 
 namespace hetero_spec {
 
 void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix& draft_logits,
                             int64_t num_rows, const RowStats* draft_stats,
-                            const int32_t* target_to_draft_ids, const SamplingParams& params,
-                            float* overlap, const Parallel& parallel);
+                            const int32_t* target_to_draft_ids, const RdkKernel& kernel,
+                            const SamplingParams& params, float* overlap, const Parallel& parallel);
 
 }  // namespace hetero_spec

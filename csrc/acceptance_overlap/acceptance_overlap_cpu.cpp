@@ -4,14 +4,21 @@
 #include <vector>
 
 #include "acceptance_overlap/acceptance_overlap.h"
+#include "common/cpu/rdk_cpu.h"
 #include "common/cpu/residual.h"
 
 namespace hetero_spec {
+namespace {
+
+constexpr int64_t kSpreadGroup = 16;  // rows whose spread mass, V floats each, is held at once
+
+}  // namespace
 
 void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix& draft_logits,
                             int64_t num_rows, const RowStats* draft_stats,
-                            const int32_t* target_to_draft_ids, const SamplingParams& params,
-                            float* overlap, const Parallel& parallel) {
+                            const int32_t* target_to_draft_ids, const RdkKernel& kernel,
+                            const SamplingParams& params, float* overlap,
+                            const Parallel& parallel) {
   std::vector<RowRequest> requests;
   for (int64_t row = 0; row < num_rows; ++row)
     requests.push_back({row, request_params(params, row)});
@@ -33,28 +40,60 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
   }
   const int64_t chunks = num_chunks(target_logits.vocab_size);
   std::vector<double> shared(num_rows * chunks);
-  parallel_for(parallel, num_rows * chunks, 2, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t row = task / chunks, chunk = task % chunks;
-      const RowStats& target = targets[row].stats;
-      const RowStats& draft = drafts[row].stats;
-      if (is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft)) continue;
-      float* weights = chunk_buffer();
-      const double target_mass = target_chunk_probs(target_logits.row(row), target, chunk, weights);
-      // min(a, b) = a - max(0, a - b)
-      shared[task] = target_mass -
-                     subtract_draft_chunk(draft_logits.row(row), draft, target_to_draft_ids, 1.0f,
-                                          chunk, target_logits.row(row).chunk_size(chunk), weights);
+  const auto draft_of = [&](int64_t row) {
+    return DraftRow{draft_logits.row(row), drafts[row].stats, target_to_draft_ids};
+  };
+  const bool redistributes = kernel.is_given() && !kernel.is_identity();
+  // min(a, b) = a - max(0, a - b)
+  const auto rest = [&](int64_t row, float leaked, const float* spread, int64_t chunk,
+                        float* weights) {
+    const int n = target_logits.row(row).chunk_size(chunk);
+    if (redistributes) {
+      return subtract_rdk_chunk(kernel, draft_of(row), leaked, spread, 1.0f, chunk, n, weights);
     }
-  });
+    return subtract_draft_chunk(draft_logits.row(row), drafts[row].stats, target_to_draft_ids, 1.0f,
+                                chunk, n, weights);
+  };
+  const auto is_law = [&](int64_t row) {
+    const RowStats &target = targets[row].stats, &draft = drafts[row].stats;
+    return !(is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft));
+  };
+  const bool spreads = redistributes && kernel.spread != nullptr;
+  const std::vector<int32_t> ids =
+      spreads ? spreading_ids(kernel, target_to_draft_ids) : std::vector<int32_t>();
+  const int64_t group = spreads ? std::min(kSpreadGroup, num_rows) : num_rows;
+  std::vector<float> leaked(redistributes ? group : 0);
+  std::vector<float> spread(spreads ? group * kernel.vocab_size : 0);
+  for (int64_t first = 0; first < num_rows; first += group) {
+    const int64_t rows = std::min(group, num_rows - first);
+    if (redistributes) {
+      parallel_for(parallel, rows, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t idx = begin; idx < end; ++idx) {
+          leaked[idx] = leaked_mass(kernel, draft_of(first + idx));
+          if (spreads) {
+            spread_mass(kernel, draft_of(first + idx), ids, &spread[idx * kernel.vocab_size]);
+          }
+        }
+      });
+    }
+    parallel_for(parallel, rows * chunks, 2, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t idx = task / chunks, row = first + idx, chunk = task % chunks;
+        if (!is_law(row)) continue;
+        float* weights = chunk_buffer();
+        const double target_mass =
+            target_chunk_probs(target_logits.row(row), targets[row].stats, chunk, weights);
+        shared[row * chunks + chunk] =
+            target_mass - rest(row, redistributes ? leaked[idx] : 0.0f,
+                               spreads ? &spread[idx * kernel.vocab_size] : nullptr, chunk,
+                               weights);
+      }
+    });
+  }
   for (int64_t row = 0; row < num_rows; ++row) {
-    const RowStats& target = targets[row].stats;
-    const RowStats& draft = drafts[row].stats;
     double sum = 0.0;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += shared[row * chunks + chunk];
-    const bool is_law =
-        !(is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft));
-    overlap[row] = is_law ? static_cast<float>(std::clamp(sum, 0.0, 1.0)) : NAN;
+    overlap[row] = is_law(row) ? static_cast<float>(std::clamp(sum, 0.0, 1.0)) : NAN;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/cpu/rdk_cpu.h"
 #include "common/philox.h"
 #include "common/ragged.h"
 #include "draft_sample/draft_sample.h"
@@ -33,10 +34,18 @@ int64_t draw_id(const LogitRow& row, const RowStats& law, const ChunkSum* sums, 
   return within < 0 ? -1 : chosen * kChunk + within;
 }
 
+double uniform_of(const DraftUniforms& uniforms, bool has_kernel, int64_t b, Stream stream) {
+  if (!uniforms.samples) return uniform_sample(uniforms.seeds[b], uniforms.positions[b], stream);
+  if (!has_kernel) return uniforms.samples[b];
+  const int column = stream == Stream::kPropose ? 0 : stream == Stream::kLeak ? 1 : 2;
+  return uniforms.samples[3 * b + column];
+}
+
 }  // namespace
 
 void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
-                      const int32_t* draft_to_target_ids, const SamplingParams& params,
+                      const int32_t* draft_to_target_ids, const int32_t* target_to_draft_ids,
+                      const RdkKernel& kernel, const SamplingParams& params,
                       const DraftUniforms& uniforms, const DraftSampleOutputs& outputs,
                       const Parallel& parallel) {
   LogitMatrix masked = draft_logits;
@@ -51,6 +60,22 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
   std::vector<ChunkSum> sums;
   compute_row_laws(masked, requests.data(), batch_size, true, parallel, &sums, laws.data());
   const int64_t chunks = num_chunks(masked.vocab_size);
+  // The token of a request that has drawn from the drafter's law, moved as the kernel says.
+  const auto redistribute = [&](int64_t b, const DraftRow& draft) {
+    const int64_t source = outputs.target_token_ids[b];
+    outputs.leaked_mass[b] = 0.0f;
+    if (!has_id(kernel, source)) return;
+    const int64_t token =
+        redistributed(kernel, source, uniform_of(uniforms, true, b, Stream::kLeak),
+                      uniform_of(uniforms, true, b, Stream::kRedraw));
+    const int64_t id = target_to_draft_ids ? target_to_draft_ids[token] : token;
+    const float leaked = leaked_mass(kernel, draft);
+    outputs.leaked_mass[b] = leaked;
+    outputs.target_token_ids[b] = static_cast<int32_t>(token);
+    outputs.draft_token_ids[b] =
+        id >= 0 && id < draft.row.vocab_size ? static_cast<int32_t>(id) : kPlaceholderTokenId;
+    outputs.probs[b] = rdk_prob_at(kernel, draft, leaked, token);
+  };
   parallel_for(parallel, batch_size, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const LogitRow row = masked.row(b);
@@ -59,10 +84,7 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
       if (is_greedy(law)) {
         id = greedy_id(law);
       } else if (!is_invalid(law) && !is_empty(law)) {
-        const double uniform =
-            uniforms.samples
-                ? uniforms.samples[b]
-                : uniform_sample(uniforms.seeds[b], uniforms.positions[b], Stream::kPropose);
+        const double uniform = uniform_of(uniforms, kernel.is_given(), b, Stream::kPropose);
         id = draw_id(row, law, &sums[b * chunks], uniform);
       }
       outputs.stats[b] = law;
@@ -73,6 +95,7 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
       outputs.probs[b] = id < 0 ? 0.0f : law_prob(law, row.at(id), id);
       outputs.entropy[b] = id < 0 ? 0.0f : static_cast<float>(laws[b].entropy);
       outputs.max_prob[b] = id < 0 ? 0.0f : is_greedy(law) ? 1.0f : std::exp(-law.log_normalizer);
+      if (kernel.is_given()) redistribute(b, {row, law, target_to_draft_ids});
     }
   });
 }

@@ -13,6 +13,9 @@
 //   computed with the request's
 //                         own parameters, over the ids that target_to_draft_ids names
 //   target_to_draft_ids   int32 [V], -1 = not shared, or null: same ids (Vd = V)
+//   kernel                RDK kernel (common/rdk.h) that redistributed the draft laws, or none
+//   draft_leaked_mass     float32 [N] as draft_sample returned it, or null: summed over the draft
+//                         row where the kernel's leak is not constant
 //   params                one value, or one per request
 //   uniforms              float64 [R, 2] (accept, resample), or seeds and positions int64 [B]
 //   output_token_ids      int32 [B, K + 1]: accepted ids, then one recovered or bonus id, then -1
@@ -22,7 +25,9 @@
 // Token rule (Leviathan et al. 2023, arXiv 2211.17192): at each draft token, accept iff u *
 // draft_prob < target_prob; at the first rejection draw from norm((target - draft)+); with all
 // accepted draw from the next target row (bonus). Block rule (Sun et al. 2024, arXiv 2403.10444):
-// never fewer accepted tokens in expectation; reads every row.
+// never fewer accepted tokens in expectation; reads every row. A kernel changes the draft law and
+// nothing else: at the drafted token it costs a few entries, over the vocabulary it is evaluated
+// for residuals only.
 //
 // Broken input never leaves its request: a row that is no law is flagged and ends its request with
 // the lowest id of its largest non-NaN logit (0 if there is none); a draft id outside [0, V) is
@@ -39,6 +44,8 @@ struct RejectionSampleInputs {
   const LogitMatrix* draft_logits;
   const RowStats* draft_stats;
   const int32_t* target_to_draft_ids;
+  RdkKernel kernel;
+  const float* draft_leaked_mass;
   SamplingParams params;
   Uniforms uniforms;
   Rule rule;

@@ -9,6 +9,8 @@ void rejection_sample_cpu(const Ragged& ragged, const RejectionSampleInputs& inp
   verify_inputs.target = inputs.target_logits;
   verify_inputs.draft_stats = inputs.draft_stats;
   verify_inputs.target_to_draft_ids = inputs.target_to_draft_ids;
+  verify_inputs.kernel = inputs.kernel;
+  verify_inputs.draft_leaked_mass = inputs.draft_leaked_mass;
   verify_inputs.params = inputs.params;
   verify_inputs.uniforms = inputs.uniforms;
   verify_inputs.rule = inputs.rule;

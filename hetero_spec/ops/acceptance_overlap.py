@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from ._arguments import FloatParameter, IntParameter, check_dense, check_rows, check_width, fail, sampling_arguments
+from ._low_rank import inverse_map, low_rank_logits
+from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, kernel_parts, mixture_arguments
 
 
 def acceptance_overlap(
@@ -15,6 +17,7 @@ def acceptance_overlap(
     *,
     target_to_draft_ids: Tensor | None = None,
     draft_stats: Tensor | None = None,
+    kernel: RdkKernel | None = None,
     temperature: FloatParameter = None,
     top_k: IntParameter = None,
     top_p: FloatParameter = None,
@@ -32,6 +35,8 @@ def acceptance_overlap(
         -1 = not shared. None: the drafter has the target's ids (Vd = V).
     draft_stats : float32 [rows, 4] or None
         The draft laws, if they were made with other parameters than the target's.
+    kernel : RDK kernel or None
+        Of `hetero_spec.rdk`: the draft laws are redistributed by it.
     temperature, top_p, min_p : float, float32 [rows] or None
         As in `row_stats`.
     top_k : int, int32 [rows] or None
@@ -78,8 +83,21 @@ def acceptance_overlap(
     if draft_stats is not None:
         check_dense(op, "draft_stats", draft_stats, torch.float32, (rows, 4), device)
     params = sampling_arguments(op, rows, device, temperature, top_k, top_p, min_p)
+    arguments = NO_KERNEL
+    if kernel is not None:
+        parts = kernel_parts(op, kernel, target_logits.shape[1], device)
+        if isinstance(parts, RdkFactors):
+            if draft_stats is None:
+                shared = None
+                if target_to_draft_ids is not None:
+                    shared = inverse_map(target_to_draft_ids, draft_logits.shape[1])
+                draft_stats = torch.ops.hetero_spec.row_stats(draft_logits, shared, *params)
+            draft_logits, draft_stats = low_rank_logits(op, draft_logits, draft_stats, target_to_draft_ids, parts)
+            target_to_draft_ids = None
+        else:
+            arguments = mixture_arguments(op, parts, target_logits.shape[1], device)
     overlap: Tensor = torch.ops.hetero_spec.acceptance_overlap(
-        target_logits, draft_logits, draft_stats, target_to_draft_ids, *params
+        target_logits, draft_logits, draft_stats, target_to_draft_ids, *params, *arguments
     )
     return overlap
 

@@ -8,7 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._arguments import FloatParameter, IntParameter, check_dense, check_rows, random_arguments, sampling_arguments
+from ._arguments import (
+    FloatParameter,
+    IntParameter,
+    SamplingArguments,
+    check_dense,
+    check_rows,
+    fail,
+    random_arguments,
+    sampling_arguments,
+)
+from ._low_rank import inverse_map, low_rank_logits
+from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, kernel_parts, mixture_arguments
 
 
 class DraftSample(NamedTuple):
@@ -17,15 +28,19 @@ class DraftSample(NamedTuple):
     target_token_ids: Tensor
     """int32 [B], -1 where the row proposes nothing."""
     draft_token_ids: Tensor
-    """int32 [B], the same token in the drafter's ids; -1 likewise."""
+    """int32 [B], the same token in the drafter's ids; -1 likewise, and where the drafter has no such token (a kernel
+    moved the draft there)."""
     probs: Tensor
     """float32 [B], probability of the token under the draft law."""
     stats: Tensor
-    """float32 [B, 4], the row law it was drawn from: pass it to `rejection_sample`."""
+    """float32 [B, 4], the row law it was drawn from (before a kernel): pass it to `rejection_sample`."""
     entropy: Tensor
-    """float32 [B], entropy of the draft law in nats."""
+    """float32 [B], entropy of the row law in nats."""
     max_prob: Tensor
-    """float32 [B], largest probability of the draft law."""
+    """float32 [B], largest probability of the row law."""
+    leaked_mass: Tensor | None = None
+    """float32 [B], mass that the kernel gives to its prior: pass it to `rejection_sample` as `draft_leaked_mass`. None
+    without a kernel, and with a low-rank one."""
 
 
 def draft_sample(
@@ -36,16 +51,20 @@ def draft_sample(
     top_k: IntParameter = None,
     top_p: FloatParameter = None,
     min_p: FloatParameter = None,
+    kernel: RdkKernel | None = None,
+    target_to_draft_ids: Tensor | None = None,
     seeds: Tensor | None = None,
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
+    out: DraftSample | None = None,
 ) -> DraftSample:
     """Draw one token per request from the drafter's law over the shared ids (token-level intersection).
 
     The draw is by inverse CDF in the drafter's vocabulary order: the first id whose cumulative probability exceeds the
-    uniform.
+    uniform. A kernel then redistributes it over the target's ids (RDK): the token is kept, or another one is drawn from
+    the kernel's prior or from the token's sparse row.
 
-    Dimensions: B requests, Vd drafter vocabulary.
+    Dimensions: B requests, Vd drafter vocabulary, V target vocabulary.
 
     Parameters
     ----------
@@ -58,11 +77,20 @@ def draft_sample(
         As in `row_stats`; they act on what the map leaves.
     top_k : int, int32 [B] or None
         As in `row_stats`.
+    kernel : RDK kernel or None
+        Of `hetero_spec.rdk`, over the target's V ids. None: the drafter's law itself.
+    target_to_draft_ids : int32 [V] or None
+        The inverse map, read with a kernel only. None: made from draft_to_target_ids at every call, which costs a pass
+        over the map.
     seeds, positions : int64 [B]
         positions[b] is the sequence position of the token to be drawn. The uniform is Philox4x32-10 of (seed, position)
-        in the stream "propose", so it never meets the verifier's.
-    uniform_samples : float64 [B]
-        In [0, 1); instead of seeds and positions.
+        in the stream "propose" (with a kernel also "leak" and "redraw"), so it never meets the verifier's.
+    uniform_samples : float64 [B], or [B, 3] with a kernel
+        In [0, 1); instead of seeds and positions. With a kernel: token, leak, redraw.
+    out : DraftSample or None
+        Contiguous tensors for the results, which share no memory with another argument; they are what is returned. An
+        engine that captures the call in a CUDA graph owns its results this way. `leaked_mass` is a tensor with a kernel
+        (but a low-rank one) and None otherwise. None: new tensors.
 
     Returns
     -------
@@ -76,11 +104,14 @@ def draft_sample(
 
     Notes
     -----
-    Deterministic; independent of the batch. Cost: one read of the row, and one chunk of it again.
+    Deterministic; independent of the batch. Cost: one read of the row, and one chunk of it again. A kernel adds a
+    binary search or the scan of a sparse row; one whose leak differs from token to token a pass over the row, for the
+    mass that leaks. A low-rank kernel has no such shortcut: its law is made whole, [B, V], at 2 V n operations a row,
+    and drawn from with the first uniform.
 
     Source
     ------
-    Timor et al. 2025, arXiv 2502.05202.
+    Timor et al. 2025, arXiv 2502.05202; redistribution: Timor et al. 2025, arXiv 2506.03206.
 
     Examples
     --------
@@ -99,13 +130,98 @@ def draft_sample(
     if draft_to_target_ids is not None:
         check_dense(op, "draft_to_target_ids", draft_to_target_ids, torch.int32, (draft_vocab_size,), device)
     params = sampling_arguments(op, batch_size, device, temperature, top_k, top_p, min_p)
-    random = random_arguments(op, batch_size, (batch_size,), device, seeds, positions, uniform_samples)
-    return DraftSample(*torch.ops.hetero_spec.draft_sample(draft_logits, draft_to_target_ids, *params, *random))
+    shape = (batch_size,) if kernel is None else (batch_size, 3)
+    random = random_arguments(op, batch_size, shape, device, seeds, positions, uniform_samples)
+    if kernel is None:
+        if out is not None:
+            _check_results(op, out, batch_size, device, has_leaked_mass=False)
+        return _draw(out, (draft_logits, draft_to_target_ids, None, *params, *random, *NO_KERNEL))
+    target_to_draft_ids = _inverse_of(op, draft_to_target_ids, target_to_draft_ids, kernel, device)
+    vocab_size = draft_vocab_size if target_to_draft_ids is None else target_to_draft_ids.shape[0]
+    parts = kernel_parts(op, kernel, vocab_size, device)
+    is_low_rank = isinstance(parts, RdkFactors)
+    if out is not None:
+        _check_results(op, out, batch_size, device, has_leaked_mass=not is_low_rank)
+    if not isinstance(parts, RdkFactors):
+        arguments = mixture_arguments(op, parts, vocab_size, device)
+        return _draw(out, (draft_logits, draft_to_target_ids, target_to_draft_ids, *params, *random, *arguments))
+    drawn = _draw_low_rank(draft_logits, draft_to_target_ids, target_to_draft_ids, params, random, parts)
+    if out is None:
+        return drawn
+    for result, tensor in zip(out, drawn, strict=True):
+        if result is not None and tensor is not None:
+            result.copy_(tensor)
+    return out
+
+
+def _draw(out: DraftSample | None, arguments: tuple[object, ...]) -> DraftSample:
+    """The registered op, with new results or the caller's; leaked_mass is None without a kernel."""
+    if out is not None:
+        torch.ops.hetero_spec.draft_sample.out(*arguments, **out._asdict())
+        return out
+    sample = DraftSample(*torch.ops.hetero_spec.draft_sample(*arguments))
+    return sample if arguments[-2] != -1 else sample._replace(leaked_mass=None)
+
+
+def _check_results(op: str, out: object, batch_size: int, device: torch.device, *, has_leaked_mass: bool) -> None:
+    """The caller's tensors for the results."""
+    if not isinstance(out, DraftSample):
+        fail(TypeError, op, "out", "a DraftSample", type(out).__name__)
+    for name in ("target_token_ids", "draft_token_ids"):
+        check_dense(op, f"out.{name}", getattr(out, name), torch.int32, (batch_size,), device)
+    for name in ("probs", "entropy", "max_prob", *(("leaked_mass",) if has_leaked_mass else ())):
+        check_dense(op, f"out.{name}", getattr(out, name), torch.float32, (batch_size,), device)
+    check_dense(op, "out.stats", out.stats, torch.float32, (batch_size, 4), device)
+    if not has_leaked_mass and out.leaked_mass is not None:
+        fail(ValueError, op, "out.leaked_mass", "None without a kernel that leaks", "a tensor")
+
+
+def _inverse_of(
+    op: str,
+    draft_to_target_ids: Tensor | None,
+    target_to_draft_ids: Tensor | None,
+    kernel: RdkKernel,
+    device: torch.device,
+) -> Tensor | None:
+    """The inverse map; None where the ids are the same."""
+    if target_to_draft_ids is not None:
+        if draft_to_target_ids is None:
+            fail(ValueError, op, "target_to_draft_ids", "given together with draft_to_target_ids", "it alone")
+        return check_dense(op, "target_to_draft_ids", target_to_draft_ids, torch.int32, (None,), device)
+    width = getattr(kernel, "vocab_size", None)
+    if draft_to_target_ids is None or width is None:
+        return None
+    return inverse_map(draft_to_target_ids, width)
+
+
+def _draw_low_rank(
+    draft_logits: Tensor,
+    draft_to_target_ids: Tensor | None,
+    target_to_draft_ids: Tensor | None,
+    params: SamplingArguments,
+    random: tuple[Tensor | None, Tensor | None, Tensor | None],
+    parts: RdkFactors,
+) -> DraftSample:
+    """A draw from a low-rank kernel's law, made whole; the drafter's own row law is what is reported beside it."""
+    seeds, positions, uniforms = random
+    tokens = None if uniforms is None else uniforms[:, 0].contiguous()
+    drawn = (seeds, positions, tokens)
+    own = DraftSample(
+        *torch.ops.hetero_spec.draft_sample(draft_logits, draft_to_target_ids, None, *params, *drawn, *NO_KERNEL)[:6]
+    )
+    logits, _ = low_rank_logits("draft_sample", draft_logits, own.stats, target_to_draft_ids, parts)
+    off = (None, None, None, None, 1.0, 0, 1.0, 0.0)
+    ids, _, probs, *_ = torch.ops.hetero_spec.draft_sample(logits, None, None, *off, *drawn, *NO_KERNEL)
+    draft_ids = ids
+    if target_to_draft_ids is not None:
+        draft_ids = torch.where(ids < 0, ids, target_to_draft_ids[ids.clamp(min=0).long()])
+    return own._replace(target_token_ids=ids, draft_token_ids=draft_ids, probs=probs)
 
 
 @torch.library.register_fake("hetero_spec::draft_sample")
-def _fake(draft_logits: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _fake(draft_logits: Tensor, *arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch_size = draft_logits.shape[0]
+    has_kernel = arguments[-2] != -1  # kernel_parts
 
     def empty(*shape: int, dtype: torch.dtype) -> Tensor:
         return draft_logits.new_empty(shape, dtype=dtype)
@@ -117,4 +233,10 @@ def _fake(draft_logits: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Ten
         empty(batch_size, 4, dtype=torch.float32),
         empty(batch_size, dtype=torch.float32),
         empty(batch_size, dtype=torch.float32),
+        empty(batch_size if has_kernel else 0, dtype=torch.float32),
     )
+
+
+@torch.library.register_fake("hetero_spec::draft_sample.out")
+def _fake_out(*_: object, **__: object) -> None:
+    """Results are the caller's tensors: nothing to make."""

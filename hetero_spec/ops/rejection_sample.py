@@ -12,6 +12,7 @@ from ._arguments import (
     MAX_DRAFT_TOKENS,
     FloatParameter,
     IntParameter,
+    SamplingArguments,
     check_batch,
     check_dense,
     check_int,
@@ -22,6 +23,8 @@ from ._arguments import (
     rule_number,
     sampling_arguments,
 )
+from ._low_rank import inverse_map, low_rank_logits
+from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, kernel_parts, mixture_arguments
 
 
 class RejectionSample(NamedTuple):
@@ -44,6 +47,8 @@ def rejection_sample(
     draft_logits: Tensor | None = None,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: RdkKernel | None = None,
+    draft_leaked_mass: Tensor | None = None,
     temperature: FloatParameter = None,
     top_k: IntParameter = None,
     top_p: FloatParameter = None,
@@ -52,6 +57,7 @@ def rejection_sample(
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
     rule: str = "token",
+    out: RejectionSample | None = None,
 ) -> RejectionSample:
     """Verify the drafts of a ragged batch: the output has the law of the target, whatever the drafter.
 
@@ -81,6 +87,12 @@ def rejection_sample(
     target_to_draft_ids : int32 [V] or None
         -1 = not shared. None: the drafter has the target's ids (Vd = V). For heads of different widths over one
         tokenizer take the maps of `VocabMap`.
+    kernel : RDK kernel or None
+        The one that the drafts were drawn with (`draft_sample`). It is read at the drafted tokens, and over the
+        vocabulary where a draft is rejected.
+    draft_leaked_mass : float32 [N] or None
+        `leaked_mass` as `draft_sample` returned it. None: where the kernel's leak differs from token to token, summed
+        here over each draft row that is tested.
     temperature, top_p, min_p : float, float32 [B] or None
         As in `row_stats`. Greedy and sampled requests may mix in one batch.
     top_k : int, int32 [B] or None
@@ -92,6 +104,9 @@ def rejection_sample(
         In [0, 1): accept, resample; instead of seeds and positions.
     rule : "token" | "block"
         The block rule never accepts fewer tokens in expectation, and reads every row.
+    out : RejectionSample or None
+        Contiguous tensors for the results, which share no memory with another argument; they are what is returned. An
+        engine that captures the call in a CUDA graph owns its results this way. None: new tensors.
 
     Returns
     -------
@@ -110,12 +125,15 @@ def rejection_sample(
     the output keeps valid ids. `raise_for_status` turns them into an error.
     Deterministic; a request's result does not depend on the rest of the batch or on the number of threads.
     Cost: one read of each target row up to the one where the request stops (token rule); of the draft rows only the
-    rejected one is read. With top-p or top-k one or two more reads of the rows that are needed.
+    rejected one is read. With top-p or top-k one or two more reads of the rows that are needed. A kernel adds a few
+    entries per test, and for a rejected row its prior and its sparse entries. A low-rank kernel has no such shortcut:
+    its laws are made whole, [N, V], at 2 V n operations a draft row.
 
     Source
     ------
     Leviathan et al. 2023, arXiv 2211.17192, Algorithm 1; Chen et al. 2023, arXiv 2302.01318; block rule: Sun et al.
-    2024, arXiv 2403.10444; drafters with other vocabularies: Timor et al. 2025, arXiv 2502.05202.
+    2024, arXiv 2403.10444; drafters with other vocabularies: Timor et al. 2025, arXiv 2502.05202; redistributed
+    drafts: Timor et al. 2025, arXiv 2506.03206.
 
     Examples
     --------
@@ -149,20 +167,65 @@ def rejection_sample(
         check_dense(op, "target_to_draft_ids", target_to_draft_ids, torch.int32, (target_logits.shape[1],), device)
     params = sampling_arguments(op, batch_size, device, temperature, top_k, top_p, min_p)
     random = random_arguments(op, batch_size, (num_tokens + batch_size, 2), device, seeds, positions, uniform_samples)
-    return RejectionSample(
-        *torch.ops.hetero_spec.rejection_sample(
-            target_logits,
-            draft_token_ids,
-            cu_num_draft_tokens,
-            max_draft_tokens,
-            draft_logits,
-            draft_stats,
-            target_to_draft_ids,
-            *params,
-            *random,
-            rule_number(op, rule),
-        )
+    if draft_leaked_mass is not None:
+        if kernel is None:
+            fail(ValueError, op, "draft_leaked_mass", "given together with kernel", "draft_leaked_mass alone")
+        check_dense(op, "draft_leaked_mass", draft_leaked_mass, torch.float32, (num_tokens,), device)
+    if out is not None:
+        check_results(op, out, batch_size, max_draft_tokens, device)
+    arguments = NO_KERNEL
+    if kernel is not None:
+        if draft_logits is None:
+            fail(ValueError, op, "kernel", "given together with draft_logits", "kernel alone")
+        parts = kernel_parts(op, kernel, target_logits.shape[1], device)
+        if isinstance(parts, RdkFactors):
+            draft_logits, draft_stats = _low_rank_drafts(
+                draft_logits, draft_stats, target_to_draft_ids, cu_num_draft_tokens, params, parts
+            )
+            target_to_draft_ids = draft_leaked_mass = None
+        else:
+            arguments = mixture_arguments(op, parts, target_logits.shape[1], device)
+    all_arguments = (
+        target_logits,
+        draft_token_ids,
+        cu_num_draft_tokens,
+        max_draft_tokens,
+        draft_logits,
+        draft_stats,
+        target_to_draft_ids,
+        *params,
+        *random,
+        *arguments,
+        draft_leaked_mass,
+        rule_number(op, rule),
     )
+    if out is None:
+        return RejectionSample(*torch.ops.hetero_spec.rejection_sample(*all_arguments))
+    torch.ops.hetero_spec.rejection_sample.out(*all_arguments, **out._asdict())
+    return out
+
+
+def _low_rank_drafts(
+    draft_logits: Tensor,
+    draft_stats: Tensor | None,
+    target_to_draft_ids: Tensor | None,
+    cu_num_draft_tokens: Tensor,
+    params: SamplingArguments,
+    parts: RdkFactors,
+) -> tuple[Tensor, Tensor]:
+    """Logits over the target's ids, with stats, of the laws that a low-rank kernel makes of the draft rows."""
+    num_tokens, width = draft_logits.shape
+    if draft_stats is None:
+        # The request of each draft token: the last one that begins at or before it.
+        tokens = torch.arange(num_tokens, dtype=torch.int32, device=draft_logits.device)
+        owners = torch.searchsorted(cu_num_draft_tokens[1:], tokens, right=True)
+        owners = owners.clamp(max=max(cu_num_draft_tokens.shape[0] - 2, 0))
+        own = [None if tensor is None else tensor[owners] for tensor in params[:4]]
+        shared = None
+        if target_to_draft_ids is not None:
+            shared = inverse_map(target_to_draft_ids, width)
+        draft_stats = torch.ops.hetero_spec.row_stats(draft_logits, shared, *own, *params[4:])
+    return low_rank_logits("rejection_sample", draft_logits, draft_stats, target_to_draft_ids, parts)
 
 
 @torch.library.register_fake("hetero_spec::rejection_sample")
@@ -191,3 +254,8 @@ def empty_outputs(cu_num_draft_tokens: Tensor, max_draft_tokens: int) -> tuple[T
         return cu_num_draft_tokens.new_empty(shape, dtype=torch.int32)
 
     return empty(batch_size, max_draft_tokens + 1), empty(batch_size), empty(batch_size)
+
+
+@torch.library.register_fake("hetero_spec::rejection_sample.out")
+def _fake_out(*_: object, **__: object) -> None:
+    """Results are the caller's tensors: nothing to make."""

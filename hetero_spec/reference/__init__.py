@@ -9,6 +9,7 @@ as float64.
 
 from hetero_spec.reference.acceptance_overlap import acceptance_overlap
 from hetero_spec.reference.draft_sample import DraftSample, draft_sample
+from hetero_spec.reference.rdk_redistribute import rdk_redistribute
 from hetero_spec.reference.rejection_sample import RejectionSample, rejection_sample
 from hetero_spec.reference.rejection_sample_probs import rejection_sample_probs
 from hetero_spec.reference.remap_probs import remap_probs
@@ -19,6 +20,7 @@ __all__ = [
     "RejectionSample",
     "acceptance_overlap",
     "draft_sample",
+    "rdk_redistribute",
     "rejection_sample",
     "rejection_sample_probs",
     "remap_probs",

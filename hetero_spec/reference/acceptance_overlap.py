@@ -6,6 +6,8 @@ Source
 Leviathan et al. 2023, 2211.17192, theorem 3.5: the sum over tokens of min(target, draft).
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ def acceptance_overlap(
     *,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: Any = None,
     temperature: float | Tensor | None = None,
     top_k: int | Tensor | None = None,
     top_p: float | Tensor | None = None,
@@ -34,7 +37,7 @@ def acceptance_overlap(
         logits = logits_of(target_logits, row)
         target = probs_of_row(logits, stats_of_row(logits, parameters))
         stats = None if draft_stats is None else RowStats(*draft_stats[row].double().tolist())
-        draft = draft_law_over_target_ids(logits_of(draft_logits, row), stats, parameters, mapping, vocab_size)
+        draft = draft_law_over_target_ids(logits_of(draft_logits, row), stats, parameters, mapping, vocab_size, kernel)
         has_laws = target.sum() > 0.0 and draft.sum() > 0.0  # false for NaN as well
         overlap[row] = float(np.minimum(target, draft).sum()) if has_laws else torch.nan
     return overlap

@@ -3,10 +3,11 @@
 
 Source
 ------
-Timor et al. 2025, 2502.05202 (token-level intersection); inverse CDF in the drafter's vocabulary order.
+Timor et al. 2025, 2502.05202 (token-level intersection); inverse CDF in the drafter's vocabulary order. With an RDK
+kernel (Timor et al. 2025, 2506.03206) the token drawn keeps its place, or moves along its row of the kernel's matrix.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from hetero_spec.reference import inverse_cdf
 from hetero_spec.reference.philox import Stream, uniform
-from hetero_spec.reference.row_law import logits_of, parameters_of, probs_of_row, stats_of_row
+from hetero_spec.reference.rdk_redistribute import leaks, redistribute
+from hetero_spec.reference.row_law import Floats, logits_of, parameters_of, probs_of_row, stats_of_row
 
 
 class DraftSample(NamedTuple):
@@ -26,6 +28,20 @@ class DraftSample(NamedTuple):
     stats: Tensor
     entropy: Tensor
     max_prob: Tensor
+    leaked_mass: Tensor | None = None
+
+
+def moved(kernel: Any, token_id: int, leak_uniform: float, redraw_uniform: float) -> int:
+    """Where a token drawn from the drafter's law goes: to the prior, along its sparse row, or nowhere."""
+    parts = kernel.tensors(torch.device("cpu"))
+    leak = float(leaks(parts, kernel.vocab_size)[token_id])
+    spread = 0.0 if parts.spread is None else float(parts.spread[token_id])
+    if leak_uniform < leak:
+        return inverse_cdf.sample(parts.prior.double().numpy(), redraw_uniform)
+    if leak_uniform < leak + spread:
+        row = slice(int(parts.row_offsets[token_id]), int(parts.row_offsets[token_id + 1]))
+        return int(parts.column_ids[row][inverse_cdf.sample(parts.weights[row].double().numpy(), redraw_uniform)])
+    return token_id
 
 
 def draft_sample(
@@ -36,13 +52,16 @@ def draft_sample(
     top_k: int | Tensor | None = None,
     top_p: float | Tensor | None = None,
     min_p: float | Tensor | None = None,
+    kernel: Any = None,
+    target_to_draft_ids: Tensor | None = None,
     seeds: Tensor | None = None,
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
 ) -> DraftSample:
     """Draw one token per row of draft_logits [B, Vd]; a row without a law gives ids -1 and zeros.
 
-    uniform_samples is float64 [B]; without it, the number of (seed, position, PROPOSE) is used.
+    uniform_samples is float64 [B]; without it, the number of (seed, position, PROPOSE) is used. With an RDK kernel it
+    is [B, 3], or the numbers of PROPOSE, LEAK and REDRAW. target_to_draft_ids is not read: it is the map's inverse.
     """
     if draft_to_target_ids is None:  # the same ids on both sides
         draft_to_target_ids = torch.arange(draft_logits.shape[1], dtype=torch.int32)
@@ -54,6 +73,7 @@ def draft_sample(
     all_stats = torch.zeros(batch_size, 4, dtype=torch.float64)
     entropy = torch.zeros(batch_size, dtype=torch.float64)
     max_prob = torch.zeros(batch_size, dtype=torch.float64)
+    leaked_mass = torch.zeros(batch_size, dtype=torch.float64)
     for request in range(batch_size):
         logits = logits_of(draft_logits, request)
         stats = stats_of_row(logits, parameters_of(request, temperature, top_k, top_p, min_p), allowed)
@@ -61,10 +81,11 @@ def draft_sample(
         if stats.is_invalid or stats.is_empty:
             continue
         if uniform_samples is not None:
-            chosen = float(uniform_samples[request])
+            chosen, *moves = uniform_samples[request].reshape(-1).tolist()
         else:
             assert seeds is not None and positions is not None
-            chosen = uniform(int(seeds[request]), int(positions[request]), Stream.PROPOSE)
+            key = (int(seeds[request]), int(positions[request]))
+            chosen, *moves = (uniform(*key, stream) for stream in (Stream.PROPOSE, Stream.LEAK, Stream.REDRAW))
         law = probs_of_row(logits, stats, allowed)
         draft_id = inverse_cdf.sample(law, chosen)
         positive = law[law > 0.0]
@@ -73,4 +94,17 @@ def draft_sample(
         probs[request] = float(law[draft_id])
         entropy[request] = max(0.0, -float((positive * np.log(positive)).sum()))
         max_prob[request] = float(law.max())
-    return DraftSample(target_token_ids, draft_token_ids, probs, all_stats, entropy, max_prob)
+        if kernel is not None:
+            over_target: Floats = np.zeros(kernel.vocab_size)
+            over_target[draft_to_target_ids.numpy()[allowed]] = law[allowed]
+            token_id = moved(kernel, int(target_token_ids[request]), *moves)
+            leak = leaks(kernel.tensors(torch.device("cpu")), kernel.vocab_size)
+            target_token_ids[request] = token_id
+            draft_token_ids[request] = max(
+                (draft for draft, target in enumerate(draft_to_target_ids.tolist()) if target == token_id), default=-1
+            )
+            probs[request] = float(redistribute(over_target, kernel)[token_id])
+            leaked_mass[request] = float((leak * over_target).sum())
+    return DraftSample(
+        target_token_ids, draft_token_ids, probs, all_stats, entropy, max_prob, None if kernel is None else leaked_mass
+    )

@@ -4,17 +4,18 @@
 Source
 ------
 Leviathan et al. 2023, 2211.17192, algorithm 1 (rule "token"); Sun et al. 2024, 2403.10444, algorithm 2 (rule
-"block"); drafter laws on another vocabulary by Timor et al. 2025, 2502.05202.
+"block"); drafter laws on another vocabulary by Timor et al. 2025, 2502.05202, redistributed by 2506.03206.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hetero_spec.reference.philox import Stream, uniform
+from hetero_spec.reference.rdk_redistribute import redistribute
 from hetero_spec.reference.row_law import (
     Floats,
     Parameters,
@@ -52,8 +53,12 @@ def draft_law_over_target_ids(
     parameters: Parameters,
     target_to_draft_ids: Sequence[int] | None,
     target_vocab_size: int,
+    kernel: Any = None,
 ) -> Floats:
-    """Read a drafter's row law through the inverse map; without saved stats, the request's parameters make it."""
+    """Read a drafter's row law through the inverse map; without saved stats, the request's parameters make it.
+
+    An RDK kernel then redistributes it.
+    """
     mapping = range(target_vocab_size) if target_to_draft_ids is None else target_to_draft_ids
     allowed = np.zeros(len(logits), dtype=np.bool_)
     for draft_id in mapping:
@@ -68,7 +73,7 @@ def draft_law_over_target_ids(
             law[token_id] = probs[draft_id]
         elif stats.is_invalid:
             law[token_id] = np.nan
-    return law
+    return law if kernel is None or stats.is_invalid else redistribute(law, kernel)
 
 
 def one_hot(token_id: int, vocab_size: int) -> Floats:
@@ -142,6 +147,7 @@ def rejection_sample_verdicts(
     draft_logits: Tensor | None = None,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: Any = None,
     temperature: float | Tensor | None = None,
     top_k: int | Tensor | None = None,
     top_p: float | Tensor | None = None,
@@ -165,7 +171,8 @@ def rejection_sample_verdicts(
         if draft_logits is None:
             return one_hot(token_id, vocab_size)
         stats = None if draft_stats is None else RowStats(*draft_stats[row].double().tolist())
-        return draft_law_over_target_ids(logits_of(draft_logits, row), stats, parameters(request), mapping, vocab_size)
+        logits = logits_of(draft_logits, row)
+        return draft_law_over_target_ids(logits, stats, parameters(request), mapping, vocab_size, kernel)
 
     def make_uniforms(request: int, first_row: int, num_rows: int) -> list[tuple[float, float]]:
         return request_uniforms(request, first_row, num_rows, seeds, positions, uniform_samples)
@@ -184,6 +191,7 @@ def rejection_sample(
     draft_logits: Tensor | None = None,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: Any = None,
     temperature: float | Tensor | None = None,
     top_k: int | Tensor | None = None,
     top_p: float | Tensor | None = None,
@@ -202,6 +210,7 @@ def rejection_sample(
         draft_logits=draft_logits,
         draft_stats=draft_stats,
         target_to_draft_ids=target_to_draft_ids,
+        kernel=kernel,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,

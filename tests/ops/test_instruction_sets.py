@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 CHILD = """
 import torch
 from hetero_spec import ops, reference
+from tests.tools.kernels import make_kernel
 
 torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(7)
@@ -23,6 +25,10 @@ to_target[shared] = torch.randperm(vocab_size, generator=generator)[:4000].int()
 to_draft = torch.full((vocab_size,), -1, dtype=torch.int32)
 to_draft[to_target[shared].long()] = shared.int()
 cu = torch.arange(batch_size + 1, dtype=torch.int32) * length
+kernel = make_kernel("general", vocab_size, seed=1)
+laws = torch.randn(2, vocab_size, generator=generator).softmax(-1)
+moved = reference.rdk_redistribute(laws, kernel)
+torch.testing.assert_close(ops.rdk_redistribute(laws, kernel).double(), moved, rtol=1e-5, atol=1e-9)
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
     target = (torch.randn(rows, vocab_size, generator=generator) * 3).to(dtype)
     drafter = (torch.randn(batch_size * length, draft_vocab_size, generator=generator) * 3).to(dtype)
@@ -41,6 +47,10 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
             got = ops.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **params)
             right = reference.rejection_sample(target, draft.target_token_ids, cu, length, **arguments, **params)
             assert torch.equal(got.output_token_ids.long(), right.output_token_ids.long()), (dtype, params, rule)
+        arguments |= params | {"kernel": kernel}
+        got = ops.rejection_sample(target, draft.target_token_ids, cu, length, **arguments)
+        right = reference.rejection_sample(target, draft.target_token_ids, cu, length, **arguments)
+        assert torch.equal(got.output_token_ids.long(), right.output_token_ids.long()), (dtype, params, "kernel")
 print(torch._C._dispatch_has_kernel_for_dispatch_key("hetero_spec::row_stats", "CPU"))
 """
 
@@ -49,6 +59,7 @@ print(torch._C._dispatch_has_kernel_for_dispatch_key("hetero_spec::row_stats", "
 def test_kernels_of_an_instruction_set_equal_the_reference(isa):
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
+        cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, "HETERO_SPEC_CPU_ISA": isa},
         capture_output=True,
         text=True,

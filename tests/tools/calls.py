@@ -17,6 +17,7 @@ from tests.tools.inputs import (
     make_verification,
     with_layout,
 )
+from tests.tools.kernels import make_kernel
 
 # Names of the arguments that hold one row of logits (or probabilities) per row.
 _ROWS = ("logits", "draft_logits", "target_logits", "target_probs", "draft_probs")
@@ -31,7 +32,7 @@ class Call(NamedTuple):
 
     def __call__(self, **changes: Any) -> tuple[Tensor, ...]:
         out = self.function(**{**self.arguments, **changes})
-        return (out,) if isinstance(out, Tensor) else tuple(out)
+        return (out,) if isinstance(out, Tensor) else tuple(tensor for tensor in out if tensor is not None)
 
     def laid_out(self, **layout: int) -> "Call":
         """The same values in rows with another stride and start."""
@@ -50,8 +51,10 @@ def verification_arguments(case: Verification) -> dict[str, Any]:
 def make_call(
     name: str, *, vocab_size: int = 1003, batch_size: int = 4, dtype: torch.dtype = torch.float32, seed: int = 1
 ) -> Call:
-    """An op by its name ("rejection_sample/block" for the other rule); B = 0 with batch_size 0."""
-    op, _, rule = name.partition("/")
+    """An op by its name ("rejection_sample/block+mix": rule and kernel); B = 0 with batch_size 0."""
+    name_and_rule, _, kernel_kind = name.partition("+")
+    op, _, rule = name_and_rule.partition("/")
+    kernel = {"kernel": make_kernel(kernel_kind, vocab_size, seed=seed)} if kernel_kind else {}
     function = getattr(ops, op)
     draft_to_target, target_to_draft = make_map("partial", vocab_size, seed=seed)
     parameters = make_parameters("per_request", batch_size)
@@ -63,13 +66,17 @@ def make_call(
     if op == "remap_probs":
         arguments = {"draft_logits": logits, "draft_to_target_ids": draft_to_target, "target_vocab_size": vocab_size}
         return Call(name, function, {**arguments, **parameters})
+    if op == "rdk_redistribute":
+        return Call(
+            name, function, {"draft_probs": make_logits(batch_size, vocab_size, seed=seed).softmax(-1), **kernel}
+        )
     if op == "draft_sample":
-        arguments = {"draft_logits": logits, "draft_to_target_ids": draft_to_target}
+        arguments = {"draft_logits": logits, "draft_to_target_ids": draft_to_target, **kernel}
         return Call(name, function, {**arguments, **parameters, "seeds": seeds, "positions": positions})
     if op == "acceptance_overlap":
         target = make_logits(batch_size, vocab_size, seed=seed + 1, dtype=dtype)
         arguments = {"target_logits": target, "draft_logits": logits, "target_to_draft_ids": target_to_draft}
-        return Call(name, function, {**arguments, **parameters})
+        return Call(name, function, {**arguments, **kernel, **parameters})
     case = make_verification(
         vocab_size=vocab_size,
         seed=seed,
@@ -89,7 +96,7 @@ def make_call(
             "cu_num_draft_tokens": case.cu_num_draft_tokens,
             "max_draft_tokens": case.max_draft_tokens,
         }
-    return Call(name, function, {**arguments, "seeds": seeds, "positions": positions, "rule": rule})
+    return Call(name, function, {**arguments, **kernel, "seeds": seeds, "positions": positions, "rule": rule})
 
 
 NAMES = [
@@ -101,6 +108,14 @@ NAMES = [
     "rejection_sample_probs/token",
     "rejection_sample_probs/block",
     "acceptance_overlap",
+    "rdk_redistribute+sparse",
+    "rdk_redistribute+low_rank",
+    "draft_sample+diagonal",
+    "draft_sample+low_rank",
+    "rejection_sample/token+general",
+    "rejection_sample/block+mix",
+    "rejection_sample/token+low_rank",
+    "acceptance_overlap+sparse",
 ]
 
 __all__ = ["NAMES", "Call", "make_call", "make_cu", "verification_arguments"]

@@ -42,9 +42,19 @@ def _cdf_edges(weights: Floats) -> list[float]:
 
 
 def law_by_cells(
-    sampler: Callable[..., Any], target_law: Law, draft_law: Law, num_draft_tokens: int, rule: str, *, from_logits: bool
+    sampler: Callable[..., Any],
+    target_law: Law,
+    draft_law: Law,
+    num_draft_tokens: int,
+    rule: str,
+    *,
+    from_logits: bool,
+    drafter_law: Law | None = None,
 ) -> dict[Prefix, float]:
-    """Law of the outputs of rejection_sample (from_logits) or rejection_sample_probs when drafts follow draft_law."""
+    """Law of the outputs of rejection_sample (from_logits) or rejection_sample_probs when drafts follow draft_law.
+
+    drafter_law is what the sampler is given instead, where it makes the draft law of it itself (by a kernel).
+    """
     target_rows: list[Floats] = []
     draft_rows: list[Floats] = []
     draft_ids: list[int] = []
@@ -53,6 +63,7 @@ def law_by_cells(
     vocab_size = len(target_law(()))
     for token_ids in product(range(vocab_size), repeat=num_draft_tokens):
         drafts = [draft_law(token_ids[:j]) for j in range(num_draft_tokens)]
+        given = drafts if drafter_law is None else [drafter_law(token_ids[:j]) for j in range(num_draft_tokens)]
         probability = math.prod(float(drafts[j][token_ids[j]]) for j in range(num_draft_tokens))
         if probability == 0.0:
             continue
@@ -71,7 +82,7 @@ def law_by_cells(
         for cells in product(*(_cells([threshold]) for threshold in thresholds), _cells(edges)):
             *accepts, (resample, _) = cells
             target_rows += targets
-            draft_rows += drafts
+            draft_rows += given
             draft_ids += token_ids
             uniforms += [(accept, resample) for accept, _ in accepts] + [(0.5, resample)]
             weights.append(probability * math.prod(length for _, length in cells))

@@ -21,6 +21,16 @@ constexpr int kGroupsPerChunk = kChunk / kMaxGroup;  // 16
 
 inline int64_t mask_words(int64_t vocab_size) { return (vocab_size + kMaskBits - 1) / kMaskBits; }
 
+// What a redistributed law is mixed from, over the ids of one chunk (see common/rdk.h).
+struct MixTerms {
+  float keep;           // 1 - a where the leak is constant, else 1
+  const float* leak;    // a, or null
+  const float* spread;  // b, or null
+  float prior_share;    // s
+  const float* prior;   // r, or null
+  const float* extra;   // mass that S spreads to each id, or null
+};
+
 struct RowKernels {
   const char* name;
 
@@ -44,6 +54,19 @@ struct RowKernels {
   // sum.
   float (*law_probs[kNumDTypes])(const void* logits, int n, const uint16_t* mask,
                                  const RowStats& stats, float* probs);
+
+  // The same for ids of the whole row in any order; ids < 0 or >= vocab_size have probability 0.
+  float (*law_probs_of_ids[kNumDTypes])(const void* logits, int64_t vocab_size, const int32_t* ids,
+                                        int n, const RowStats& stats, float* probs);
+
+  // probs[i] = (keep - leak[i] - spread[i]) * probs[i] + prior_share * prior[i] + extra[i].
+  void (*mix)(float* probs, int n, const MixTerms& terms);
+
+  // probs[i] = max(0, scale * probs[i] - draft[i]); returns their sum. NaN is kept.
+  float (*subtract_probs)(float* probs, int n, float scale, const float* draft);
+
+  // Sum of x[i] * y[i].
+  float (*dot)(const float* x, const float* y, int n);
 
   // probs[i] = max(0, scale * probs[i] - draft probability of ids[i]) and their sum. `draft` is the
   // whole draft row; ids < 0 or >= draft_vocab_size have draft probability 0. The law is not

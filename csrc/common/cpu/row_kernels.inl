@@ -249,6 +249,70 @@ float subtract_law(float* probs, int n, float scale, const void* draft, int64_t 
 }
 
 template <class T>
+float law_probs_of_ids(const void* logits, int64_t vocab_size, const int32_t* ids, int n,
+                       const RowStats& stats, float* probs) {
+  F total = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kWidth) {
+    T values[kWidth];
+    const int size = n - i < kWidth ? n - i : kWidth;
+    gather_logits(static_cast<const T*>(logits), vocab_size, ids + i, size, values);
+    for (int lane = size; lane < kWidth; ++lane) values[lane] = T::negative_infinity();
+    const F prob = law_of_logits(Simd::load(values), stats);
+    total = Simd::add(total, prob);
+    store_floats(probs, i, n, prob);
+  }
+  return Simd::reduce_add(total);
+}
+
+void mix(float* probs, int n, const MixTerms& terms) {
+  const F keep = Simd::set(terms.keep), share = Simd::set(terms.prior_share);
+  for (int i = 0; i < n; i += kWidth) {
+    F kept = keep;
+    if (terms.leak) kept = Simd::sub(kept, load_floats(terms.leak, i, n));
+    if (terms.spread) kept = Simd::sub(kept, load_floats(terms.spread, i, n));
+    F prob = Simd::mul(kept, load_floats(probs, i, n));
+    if (terms.prior) prob = Simd::multiply_add(share, load_floats(terms.prior, i, n), prob);
+    if (terms.extra) prob = Simd::add(prob, load_floats(terms.extra, i, n));
+    store_floats(probs, i, n, prob);
+  }
+}
+
+float subtract_probs(float* probs, int n, float scale, const float* draft) {
+  const F scales = Simd::set(scale);
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(0.0f);
+  int i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = i + u * kWidth;
+      const F weight =
+          residual_weight(Simd::load_float(probs + at), scales, Simd::load_float(draft + at));
+      acc[u] = Simd::add(acc[u], weight);
+      Simd::store(probs + at, weight);
+    }
+  }
+  for (int u = 0; i < n; i += kWidth, ++u) {
+    const F weight = residual_weight(load_floats(probs, i, n), scales, load_floats(draft, i, n));
+    acc[u] = Simd::add(acc[u], weight);
+    store_floats(probs, i, n, weight);
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
+float dot(const float* x, const float* y, int n) {
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(0.0f);
+  for (int i = 0; i < n; i += kBlock) {
+    for (int u = 0; u < kUnroll && i + u * kWidth < n; ++u) {
+      const int at = i + u * kWidth;
+      acc[u] = Simd::multiply_add(load_floats(x, at, n), load_floats(y, at, n), acc[u]);
+    }
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
+template <class T>
 float subtract_aligned_law(float* probs, int n, float scale, const void* draft,
                            const RowStats& stats) {
   const T* row = static_cast<const T*>(draft);
@@ -374,6 +438,10 @@ constexpr RowKernels make_table(const char* name) {
           {group_max<Float32>, group_max<Float16>, group_max<BFloat16>},
           {filter_at_least<Float32>, filter_at_least<Float16>, filter_at_least<BFloat16>},
           {law_probs<Float32>, law_probs<Float16>, law_probs<BFloat16>},
+          {law_probs_of_ids<Float32>, law_probs_of_ids<Float16>, law_probs_of_ids<BFloat16>},
+          mix,
+          subtract_probs,
+          dot,
           {subtract_law<Float32>, subtract_law<Float16>, subtract_law<BFloat16>},
           {subtract_aligned_law<Float32>, subtract_aligned_law<Float16>,
            subtract_aligned_law<BFloat16>},

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/cpu/rdk_cpu.h"
 #include "common/cpu/residual.h"
 #include "common/status.h"
 
@@ -15,6 +16,9 @@ namespace hetero_spec {
 namespace {
 
 constexpr int64_t kDrawGrain = 2;  // chunks of a draw per task
+
+// Residuals of a kernel with sparse rows that are looked at together: each takes V floats.
+constexpr size_t kSpreadGroup = 16;
 
 // What is drawn at the row where a request stops.
 enum class Draw { kTarget, kResidual };
@@ -24,9 +28,11 @@ struct Stop {
   int64_t position;
   Draw draw;
   float scale;  // of the target law in the residual: 1 for the token rule, P_tau for the block rule
-  RowLaw target;         // law of the row (unused for rows of probabilities)
-  RowStats draft;        // law of the draft row, for a residual
-  const ChunkSum* sums;  // the row's chunk sums while they last, else null
+  RowLaw target;                  // law of the row (unused for rows of probabilities)
+  RowStats draft;                 // law of the draft row, for a residual
+  float leaked_mass;              // of the draft row
+  const ChunkSum* sums;           // the row's chunk sums while they last, else null
+  const float* spread = nullptr;  // [V] what the kernel's sparse rows add to the draft law, or null
 };
 
 class Verifier {
@@ -73,6 +79,7 @@ class Verifier {
     const int64_t batch = ragged_.batch_size;
     std::vector<std::vector<RowLaw>> targets(batch);
     std::vector<std::vector<RowStats>> drafts(batch);
+    std::vector<std::vector<float>> leaked(batch);
     std::vector<int64_t> live(batch);
     for (int64_t b = 0; b < batch; ++b) live[b] = b;
     std::vector<float> prefix(batch, 1.0f);  // P_i of the walk
@@ -88,6 +95,7 @@ class Verifier {
         const int64_t b = live[idx];
         targets[b].push_back(target_laws_[idx]);
         drafts[b].push_back(draft_stats_[idx]);
+        leaked[b].push_back(leaked_mass_[idx]);
         const bool bad_row = flag_target(b, idx);
         float target_prob = 0.0f, draft_prob = 0.0f;
         const bool has_next = !bad_row && position < num_drafts_[b] &&
@@ -111,6 +119,7 @@ class Verifier {
                       prefixes[b][tau],
                       targets[b][tau],
                       drafts[b][tau],
+                      leaked[b][tau],
                       nullptr};
           continue;
         }
@@ -148,6 +157,7 @@ class Verifier {
             1.0f,
             target_laws_[idx],
             draft_stats_[idx],
+            leaked_mass_[idx],
             &target_sums_[idx * chunks]};
   }
 
@@ -195,7 +205,13 @@ class Verifier {
 
   void draft_laws(const std::vector<int64_t>& live, int64_t position) {
     draft_stats_.assign(live.size(), RowStats{0.0f, 1.0f, 0.0f, -INFINITY});
+    leaked_mass_.assign(live.size(), 0.0f);
     if (!in_.has_draft_law || in_.are_probs) return;
+    make_draft_stats(live, position);
+    if (in_.kernel.is_given()) leaked_masses(live, position);
+  }
+
+  void make_draft_stats(const std::vector<int64_t>& live, int64_t position) {
     std::vector<RowRequest> rows;
     std::vector<size_t> places;
     for (size_t idx = 0; idx < live.size(); ++idx) {
@@ -214,6 +230,25 @@ class Verifier {
                      &draft_sums_, laws.data());
     for (size_t i = 0; i < places.size(); ++i) draft_stats_[places[i]] = laws[i].stats;
   }
+
+  // What leaks of each draft row: saved, constant, or summed over the row.
+  void leaked_masses(const std::vector<int64_t>& live, int64_t position) {
+    const bool is_saved = in_.draft_leaked_mass && in_.kernel.needs_leaked_mass();
+    parallel_for(parallel_, static_cast<int64_t>(live.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t idx = begin; idx < end; ++idx) {
+        const int64_t b = live[idx];
+        if (position >= num_drafts_[b]) continue;
+        leaked_mass_[idx] = is_saved
+                                ? in_.draft_leaked_mass[draft_row(b, position)]
+                                : leaked_mass(in_.kernel, draft_of(b, position, draft_stats_[idx]));
+      }
+    });
+  }
+
+  DraftRow draft_of(int64_t b, int64_t position, const RowStats& stats) const {
+    return {in_.draft.row(draft_row(b, position)), stats, in_.target_to_draft_ids};
+  }
+  bool is_redistributed() const { return in_.kernel.is_given() && !in_.kernel.is_identity(); }
 
   // A target row that is no law: flagged, and the request ends there with a valid id.
   bool flag_target(int64_t b, size_t idx) {
@@ -250,6 +285,10 @@ class Verifier {
 
   float draft_prob_of(int64_t b, int64_t position, int32_t token, size_t idx) const {
     if (!in_.has_draft_law) return 1.0f;
+    if (is_redistributed()) {
+      return rdk_prob_at(in_.kernel, draft_of(b, position, draft_stats_[idx]), leaked_mass_[idx],
+                         token);
+    }
     const int64_t id = in_.target_to_draft_ids ? in_.target_to_draft_ids[token] : token;
     if (id < 0 || id >= in_.draft.vocab_size) return 0.0f;
     const float value = in_.draft.row(draft_row(b, position)).at(id);
@@ -289,6 +328,10 @@ class Verifier {
     if (!in_.has_draft_law) {
       return subtract_one_hot_chunk(draft_token(b, stop.position), stop.scale, chunk, n, out);
     }
+    if (is_redistributed()) {
+      return subtract_rdk_chunk(in_.kernel, draft_of(b, stop.position, stop.draft),
+                                stop.leaked_mass, stop.spread, stop.scale, chunk, n, out);
+    }
     const LogitRow draft = in_.draft.row(draft_row(b, stop.position));
     if (in_.are_probs) {
       const float* probs = static_cast<const float*>(draft.chunk(chunk));
@@ -313,14 +356,15 @@ class Verifier {
       rows.push_back(row);
       places.push_back(idx);
     }
-    std::vector<double> masses;
-    chunk_masses(rows, &masses);
     const int64_t chunks = num_chunks(in_.target.vocab_size);
     std::vector<double> totals(live.size(), 0.0);
-    for (size_t row = 0; row < rows.size(); ++row) {
-      for (int64_t chunk = 0; chunk < chunks; ++chunk)
-        totals[places[row]] += masses[row * chunks + chunk];
-    }
+    size_t place = 0;
+    with_masses(rows, [&](const std::vector<Stop>& group, std::vector<double>& masses) {
+      for (size_t row = 0; row < group.size(); ++row, ++place) {
+        for (int64_t chunk = 0; chunk < chunks; ++chunk)
+          totals[places[place]] += masses[row * chunks + chunk];
+      }
+    });
     return totals;
   }
 
@@ -348,7 +392,7 @@ class Verifier {
     if (draw == Draw::kTarget && stop.sums && !is_truncated(stats) && !is_greedy(stats)) {
       return in_.are_probs ? stop.sums[chunk].sum : chunk_mass_of(stop.sums[chunk], stats);
     }
-    if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs) {
+    if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs && !is_redistributed()) {
       const int64_t b = stop.request_idx;
       return residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
                                 in_.draft.row(draft_row(b, stop.position)), stop.draft,
@@ -357,13 +401,47 @@ class Verifier {
     return weights(stop, draw, chunk, chunk_buffer());
   }
 
+  // Calls body(stops, masses of their chunks), with a few stops at a time where each needs a row of
+  // scratch: what the kernel's sparse rows add to its draft law.
+  template <class F>
+  void with_masses(const std::vector<Stop>& stops, F body) {
+    std::vector<double> masses;
+    if (!is_redistributed() || !in_.kernel.spread) {
+      chunk_masses(stops, &masses);
+      body(stops, masses);
+      return;
+    }
+    const size_t width = static_cast<size_t>(in_.kernel.vocab_size);
+    for (size_t first = 0; first < stops.size(); first += kSpreadGroup) {
+      const size_t size = std::min(kSpreadGroup, stops.size() - first);
+      std::vector<Stop> group(stops.begin() + first, stops.begin() + first + size);
+      if (spread_.size() < size * width) spread_.resize(size * width);
+      if (!has_spreading_ids_) spreading_ids_ = spreading_ids(in_.kernel, in_.target_to_draft_ids);
+      has_spreading_ids_ = true;
+      parallel_for(parallel_, static_cast<int64_t>(size), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t idx = begin; idx < end; ++idx) {
+          Stop& stop = group[idx];
+          if (stop.draw != Draw::kResidual || !is_law(stop)) continue;
+          float* out = spread_.data() + idx * width;
+          spread_mass(in_.kernel, draft_of(stop.request_idx, stop.position, stop.draft),
+                      spreading_ids_, out);
+          stop.spread = out;
+        }
+      });
+      chunk_masses(group, &masses);
+      body(group, masses);
+    }
+  }
+
   // Draws the token of every stopped request.
   void draw(const std::vector<Stop>& stops) {
-    std::vector<double> masses;
-    chunk_masses(stops, &masses);
     const int64_t chunks = num_chunks(in_.target.vocab_size);
-    parallel_for(parallel_, static_cast<int64_t>(stops.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t idx = begin; idx < end; ++idx) emit(stops[idx], &masses[idx * chunks]);
+    with_masses(stops, [&](const std::vector<Stop>& group, std::vector<double>& masses) {
+      parallel_for(parallel_, static_cast<int64_t>(group.size()), 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t idx = begin; idx < end; ++idx)
+                       emit(group[idx], &masses[idx * chunks]);
+                   });
     });
   }
 
@@ -429,7 +507,11 @@ class Verifier {
   std::vector<RequestParams> params_;
   std::vector<RowLaw> target_laws_;
   std::vector<RowStats> draft_stats_;
+  std::vector<float> leaked_mass_;
   std::vector<ChunkSum> target_sums_, draft_sums_;
+  std::vector<int32_t> spreading_ids_;
+  bool has_spreading_ids_ = false;
+  std::vector<float> spread_;  // [kSpreadGroup, V]
 };
 
 }  // namespace

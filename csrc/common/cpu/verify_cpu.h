@@ -9,6 +9,7 @@
 #include "common/cpu/parallel.h"
 #include "common/cpu/row_law_cpu.h"
 #include "common/ragged.h"
+#include "common/rdk.h"
 #include "common/uniforms.h"
 
 namespace hetero_spec {
@@ -23,6 +24,8 @@ struct VerifyInputs {
   bool are_probs;                      // both matrices hold probabilities
   const RowStats* draft_stats;         // [N] or null: computed here with the request's parameters
   const int32_t* target_to_draft_ids;  // [V] or null: same ids
+  RdkKernel kernel;                    // of laws of logits only
+  const float* draft_leaked_mass;      // [N] or null: computed here where the kernel needs it
   SamplingParams params;
   Uniforms uniforms;
   Rule rule;

@@ -44,13 +44,4 @@ inline VerifyTensors checked_results(const VerifyTensors& given, const Ragged& r
   return given;
 }
 
-// Allocates output_token_ids, num_accepted_tokens and status, and lets `run` fill them.
-template <class F>
-std::tuple<Tensor, Tensor, Tensor> with_verify_outputs(const Ragged& ragged, const Tensor& like,
-                                                       F run) {
-  const VerifyTensors results = new_results(ragged, like);
-  run(results.pointers());
-  return results.tuple();
-}
-
 }  // namespace hetero_spec

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/cpu/rdk_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hetero_spec {
+namespace {
+
+constexpr int kStride = 16;  // rows of S that are looked at together
+
+// A second buffer of one chunk per thread, beside chunk_buffer().
+float* draft_buffer() {
+  thread_local std::vector<float> buffer(kChunk);
+  return buffer.data();
+}
+
+}  // namespace
+
+float draft_law_at(const DraftRow& draft, int64_t token) {
+  const int64_t id = draft.target_to_draft_ids ? draft.target_to_draft_ids[token] : token;
+  if (id < 0 || id >= draft.row.vocab_size) return is_invalid(draft.stats) ? NAN : 0.0f;
+  return law_prob(draft.stats, draft.row.at(id), id);
+}
+
+void draft_chunk_probs(const DraftRow& draft, int64_t chunk, int n, float* out) {
+  const RowStats& stats = draft.stats;
+  const int64_t first = chunk * kChunk;
+  const int32_t* ids = draft.target_to_draft_ids ? draft.target_to_draft_ids + first : nullptr;
+  if (is_invalid(stats) || is_empty(stats)) {
+    std::fill_n(out, n, is_invalid(stats) ? NAN : 0.0f);
+  } else if (is_greedy(stats)) {
+    const int64_t drafted = greedy_id(stats);
+    for (int i = 0; i < n; ++i) out[i] = (ids ? ids[i] : first + i) == drafted ? 1.0f : 0.0f;
+  } else if (ids) {
+    row_kernels().law_probs_of_ids[static_cast<int>(draft.row.dtype)](
+        draft.row.logits, draft.row.vocab_size, ids, n, stats, out);
+  } else {
+    row_kernels().law_probs[static_cast<int>(draft.row.dtype)](draft.row.chunk(chunk), n, nullptr,
+                                                               stats, out);
+  }
+}
+
+float leaked_mass(const RdkKernel& kernel, const DraftRow& draft) {
+  if (is_invalid(draft.stats)) return NAN;
+  if (is_empty(draft.stats)) return 0.0f;
+  if (!kernel.needs_leaked_mass()) return leak_of(kernel, 0);
+  const RowKernels& kernels = row_kernels();
+  float* probs = draft_buffer();
+  double mass = 0.0;
+  for (int64_t chunk = 0; chunk < num_chunks(kernel.vocab_size); ++chunk) {
+    const int64_t first = chunk * kChunk;
+    const int n = static_cast<int>(std::min<int64_t>(kChunk, kernel.vocab_size - first));
+    draft_chunk_probs(draft, chunk, n, probs);
+    mass += kernels.dot(probs, kernel.leak + first, n);
+  }
+  return static_cast<float>(mass);
+}
+
+float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
+                  int64_t token) {
+  if (is_invalid(draft.stats)) return NAN;
+  if (is_empty(draft.stats)) return 0.0f;
+  return rdk_prob(kernel, token, leaked_mass, [&](int64_t id) { return draft_law_at(draft, id); });
+}
+
+std::vector<int32_t> spreading_ids(const RdkKernel& kernel, const int32_t* target_to_draft_ids) {
+  std::vector<int32_t> ids;
+  if (!kernel.spread) return ids;
+  const int32_t* offsets = kernel.row_offsets;
+  for (int64_t first = 0; first < kernel.vocab_size; first += kStride) {
+    const int64_t end = std::min<int64_t>(first + kStride, kernel.vocab_size);
+    if (offsets[first] == offsets[end]) continue;
+    for (int64_t id = first; id < end; ++id) {
+      const bool is_drafted = !target_to_draft_ids || target_to_draft_ids[id] >= 0;
+      if (offsets[id] < offsets[id + 1] && is_drafted) ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return ids;
+}
+
+void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vector<int32_t>& ids,
+                 float* out) {
+  std::fill_n(out, kernel.vocab_size, 0.0f);
+  if (is_invalid(draft.stats) || is_empty(draft.stats)) return;
+  const int dtype = static_cast<int>(draft.row.dtype);
+  float* probs = draft_buffer();
+  std::vector<int32_t> draft_ids(std::min<size_t>(kChunk, ids.size()));
+  for (size_t first = 0; first < ids.size(); first += kChunk) {
+    const int n = static_cast<int>(std::min<size_t>(kChunk, ids.size() - first));
+    const int32_t* sources = ids.data() + first;
+    if (is_greedy(draft.stats)) {
+      for (int i = 0; i < n; ++i) probs[i] = draft_law_at(draft, sources[i]);
+    } else {
+      const int32_t* map = draft.target_to_draft_ids;
+      for (int i = 0; i < n; ++i) draft_ids[i] = map ? map[sources[i]] : sources[i];
+      row_kernels().law_probs_of_ids[dtype](draft.row.logits, draft.row.vocab_size,
+                                            draft_ids.data(), n, draft.stats, probs);
+    }
+    for (int i = 0; i < n; ++i) {
+      const float mass = kernel.spread[sources[i]] * probs[i];
+      if (!(mass > 0.0f)) continue;
+      const RdkEntries entries = entries_of(kernel.row_offsets, sources[i], kernel.num_entries);
+      for (int64_t at = entries.begin; at < entries.end; ++at) {
+        const int64_t id = kernel.column_ids[at];
+        if (has_id(kernel, id)) out[id] += mass * kernel.weights[at];
+      }
+    }
+  }
+}
+
+void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
+                        int64_t chunk, int n, float* probs) {
+  const int64_t first = chunk * kChunk;
+  const auto from = [first](const float* all) { return all ? all + first : nullptr; };
+  MixTerms terms{};
+  terms.keep = kernel.has_constant_leak() ? 1.0f - kernel.constant_leak : 1.0f;
+  terms.leak = kernel.has_constant_leak() ? nullptr : from(kernel.leak);
+  terms.spread = from(kernel.spread);
+  terms.prior_share = leaked_mass;
+  terms.prior = from(kernel.prior);
+  terms.extra = from(spread);
+  row_kernels().mix(probs, n, terms);
+}
+
+void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
+                     const float* spread, int64_t chunk, int n, float* out) {
+  draft_chunk_probs(draft, chunk, n, out);
+  if (is_empty(draft.stats)) return;
+  redistribute_chunk(kernel, leaked_mass, spread, chunk, n, out);
+}
+
+float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
+                         const float* spread, float scale, int64_t chunk, int n, float* out) {
+  float* probs = draft_buffer();
+  rdk_chunk_probs(kernel, draft, leaked_mass, spread, chunk, n, probs);
+  return row_kernels().subtract_probs(out, n, scale, probs);
+}
+
+}  // namespace hetero_spec
