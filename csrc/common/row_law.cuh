@@ -550,7 +550,7 @@ __device__ float truncate_row(const RowView<T>& row, const RequestParams& params
 // The law of a row whose chunk sums are complete; called by the whole block, every thread gets it.
 // Where the law is truncated the sums become those of what is left. `weighted` and `sum_out` may be
 // null.
-template <bool kTruncate, bool kWeighted = false, class T>
+template <bool kTruncate, bool kWeighted, class T>
 __device__ RowStats finish_row(const RowView<T>& row, const RequestParams& params, ChunkSum* sums,
                                float* weighted, int64_t num_ids, RowSum* sum_out) {
   struct Combined {
@@ -630,7 +630,7 @@ __device__ __forceinline__ bool row_law(const RowView<T>& row, const RequestPara
   return true;
 }
 
-// Mass of a chunk of an untruncated law (or of one whose sums leave out what the cutoff does).
+// Mass of a chunk, from the sums that finish_row left.
 __device__ __forceinline__ double mass_of_chunk(const RowStats& stats, const ChunkSum& sum) {
   if (!(sum.sum > 0.0f)) return 0.0;
   const double exponent = (static_cast<double>(sum.max_logit) - stats.max_logit) *

@@ -2,7 +2,7 @@
 // draft_sample on the device. Grid: x = group of kBlockWarps chunks, y and z = request. Warp ->
 // chunk; the last block of a request makes the row's law, its entropy, and draws. Passes over
 // memory: one read of the row, and one chunk of it again for the draw; a truncated row is read
-// again by one block, for the cutoff and for the masses of what it leaves.
+// twice more at most by one block, for the cutoff and with it the masses of what it leaves.
 // Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
@@ -25,9 +25,9 @@ struct DraftSampleArguments {
 
 template <class T>
 __device__ __forceinline__ void sum_chunk_for_entropy(const RowView<T>& row, int chunk, int lane,
-                                                      float scale, float cutoff, ChunkSum* sums,
+                                                      float scale, ChunkSum* sums,
                                                       float* weighted_sums) {
-  const LawSum sum = sum_chunk<true>(row, chunk, lane, scale, cutoff);
+  const LawSum sum = sum_chunk<true>(row, chunk, lane, scale, neg_inf());
   if (lane != 0) return;
   sums[chunk] = {sum.max_logit, sum.sum};
   weighted_sums[chunk] = sum.weighted * kLn2;  // exponents of two -> nats
@@ -70,9 +70,6 @@ __device__ int draw_id(const RowView<T>& row, const RowStats& stats, const Chunk
 template <class T, bool kTruncate>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     draft_sample_kernel(DraftSampleArguments arguments) {
-  struct Shared {
-    RowSum sum;
-  };
   const DraftSampleCuda& call = arguments.call;
   const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (request_idx >= call.batch_size) return;
@@ -85,33 +82,20 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int own_chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
   const float scale = exponent_scale(params.inv_temperature);
   if (own_chunk < chunks) {
-    sum_chunk_for_entropy(row, own_chunk, lane, scale, neg_inf(), sums, weighted_sums);
+    sum_chunk_for_entropy(row, own_chunk, lane, scale, sums, weighted_sums);
   }
   if (!is_last_block(arguments.tickets + request_idx, gridDim.x)) return;
 
   const int64_t num_ids = arguments.num_ids == nullptr ? row.size : *arguments.num_ids;
   RowSum sum;
-  const RowStats stats = finish_row<kTruncate>(row, params, sums, weighted_sums, num_ids, &sum);
+  const RowStats stats =
+      finish_row<kTruncate, true>(row, params, sums, weighted_sums, num_ids, &sum);
   const bool is_law = !is_invalid(stats) && !is_empty(stats);
   int id = -1;
   float entropy = 0.0f;
   if (is_law && is_greedy(stats)) {
     id = static_cast<int>(greedy_id(stats));
   } else if (is_law) {
-    if (kTruncate && is_truncated(stats)) {  // the sums again, of what the cutoff leaves
-      for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
-        sum_chunk_for_entropy(row, chunk, lane, scale, stats.cutoff, sums, weighted_sums);
-      }
-      __syncthreads();
-      Shared& shared = gpu::shared<Shared>();
-      if (thread < kWarpLanes) {
-        const RowSum kept =
-            combine_chunks(sums, weighted_sums, chunks, params.inv_temperature, thread);
-        if (thread == 0) shared.sum = kept;
-      }
-      __syncthreads();
-      sum = shared.sum;
-    }
     const double nats = log(sum.total) - sum.weighted / sum.total;
     entropy = nats > 0.0 ? static_cast<float>(nats) : 0.0f;
     const double uniform = call.uniform_samples != nullptr

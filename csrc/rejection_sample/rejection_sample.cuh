@@ -320,28 +320,14 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
   return warp_sum(mass);
 }
 
-// The pass over the rows left the sums of an untruncated law: its masses cost no read.
-__device__ __forceinline__ bool has_known_masses(const RowStats& stats) {
-  return !is_truncated(stats) && !is_greedy(stats);
-}
-
-// Masses of the target law at the stop, by the whole block.
-template <class T>
-__device__ void target_masses(const RejectionSampleArguments& arguments, const Stop& stop,
-                              double* masses) {
-  const RejectionSampleCuda& call = arguments.call;
-  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
-  if (has_known_masses(stop.target)) {
-    const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
-    for (int chunk = thread; chunk < chunks; chunk += kBlockThreads) {
-      masses[chunk] = mass_of_chunk(stop.target, sums[chunk]);
-    }
-  } else {
-    for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
-      const float mass = chunk_mass<T>(call, stop, false, chunk, lane);
-      if (lane == 0) masses[chunk] = mass;
-    }
+// Masses of the target law at the stop, by the whole block: the pass over the rows left them. Not
+// of a greedy law.
+__device__ __forceinline__ void target_masses(const RejectionSampleArguments& arguments,
+                                              const Stop& stop, double* masses) {
+  const int chunks = static_cast<int>(num_chunks(arguments.call.target_logits.vocab_size));
+  const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
+  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kBlockThreads) {
+    masses[chunk] = mass_of_chunk(stop.target, sums[chunk]);
   }
   __syncthreads();  // within the block only: others do not read them
 }
@@ -448,7 +434,7 @@ __device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, 
 // differs.
 __device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, const Stop& stop) {
   if (is_invalid(stop.target) || is_empty(stop.target) || is_greedy(stop.target)) return false;
-  return !has_known_masses(stop.target) || (stop.is_residual && call.draft_logits.data != nullptr);
+  return stop.is_residual && call.draft_logits.data != nullptr;
 }
 
 // The id to emit at a stop whose target row is a law, by the whole block. `masses` are those of the
@@ -469,7 +455,7 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
     }
     return id;
   }
-  if (!is_ready) target_masses<T>(arguments, stop, masses);
+  if (!is_ready) target_masses(arguments, stop, masses);
   if (!stop.is_residual) return draw<T>(call, stop, false, masses, uniform);
   if (!is_ready) {  // a one-hot draft
     const int64_t chunk = call.ragged.draft_token_ids[stop.draft_row] / kChunk;
@@ -483,7 +469,7 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
   if (token >= 0) return token;
   // Target and draft equal but for rounding, or a draft row with NaN: the target law instead.
   stop.status |= is_invalid(stop.draft) ? kDraftZero : kResidualEmpty;
-  target_masses<T>(arguments, stop, masses);
+  target_masses(arguments, stop, masses);
   return draw<T>(call, stop, false, masses, uniform);
 }
 

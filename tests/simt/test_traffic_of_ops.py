@@ -74,11 +74,10 @@ def test_truncated_verification_reads_each_needed_row_three_times_at_most() -> N
     stats = device_ops.row_stats(keywords["draft_logits"])
     _, traffic = count(device_ops.rejection_sample, *arguments, **keywords, draft_stats=stats, top_p=0.9)
     rows = BATCH_SIZE * (DRAFTS + 1)
-    # The bonus row is summed once more for its draw.
-    assert traffic["loads"]["target_logits"] <= (3 * rows + BATCH_SIZE) * ROW * 1.01
+    assert traffic["loads"]["target_logits"] <= 3.03 * rows * ROW  # and a chunk of the bonus row
 
 
-@pytest.mark.parametrize(("parameters", "reads"), [({}, 1.03), ({"temperature": 0.7}, 1.03), ({"top_p": 0.9}, 4.03)])
+@pytest.mark.parametrize(("parameters", "reads"), [({}, 1.03), ({"temperature": 0.7}, 1.03), ({"top_p": 0.9}, 3.03), ({"top_k": 50}, 3.03), ({"min_p": 0.001}, 2.03)])
 def test_draft_sample_reads_its_rows_once(parameters: dict[str, float], reads: float) -> None:
     logits = make_logits(2, VOCAB_SIZE, seed=4, dtype=torch.bfloat16)
     _, traffic = count(device_ops.draft_sample, logits, None, uniform_samples=torch.rand(2).double(), **parameters)
