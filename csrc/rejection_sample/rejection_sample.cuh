@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rejection_sample on the device, in two kernels (three where the draft laws have to be made
-// first).
+// first, one more where the mass that an RDK kernel leaks has to be summed).
 //
 //   rows kernel   block -> (position, request, group of kBlockWarps chunks), warp -> chunk. The
 //   last
@@ -19,6 +19,7 @@
 #pragma once
 
 #include "common/draw.cuh"
+#include "common/rdk.cuh"
 #include "common/row_law.cuh"
 #include "common/status.h"
 #include "rejection_sample/rejection_sample_cuda.h"
@@ -42,7 +43,8 @@ struct RejectionSampleArguments {
   ChunkSum* draft_sums;   // [N, draft chunks], draft_stats [N] and draft_tickets [N], 0: only where
   RowStats* draft_stats;  // the laws are made here
   unsigned* draft_tickets;
-  const uint32_t* mask;  // of the drafter's ids, with their number; null without a map
+  const float* leaked_mass;  // [N], where the kernel needs it
+  const uint32_t* mask;      // of the drafter's ids, with their number; null without a map
   const int32_t* num_ids;
   int32_t* stop_at;        // [B], larger than any position
   double* masses;          // [B, positions, chunks]; positions = K for the block rule, else 1
@@ -92,6 +94,38 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (threadIdx.x == 0) arguments.draft_stats[row] = stats;
 }
 
+// Whether the draft laws are others than the drafter's.
+__device__ __forceinline__ bool is_redistributed(const RejectionSampleCuda& call) {
+  return call.kernel.is_given() && !call.kernel.is_identity();
+}
+
+__device__ __forceinline__ DraftRow draft_row_of(const RejectionSampleCuda& call, int64_t draft_row,
+                                                 const RowStats& stats) {
+  return {call.draft_logits, draft_row, stats, call.target_to_draft_ids};
+}
+
+// What leaks from a draft row; the row itself may be no law.
+__device__ __forceinline__ float leaked_mass_of(const RejectionSampleArguments& arguments,
+                                                int64_t draft_row) {
+  const RdkKernel& kernel = arguments.call.kernel;
+  return kernel.needs_leaked_mass() ? arguments.leaked_mass[draft_row] : leak_of(kernel, 0);
+}
+
+// Grid: x = position * B + request; a block sums one draft row.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    leaked_mass_kernel(RejectionSampleArguments arguments, float* leaked_mass) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t position = blockIdx.x / call.ragged.batch_size;
+  const int64_t request_idx = blockIdx.x % call.ragged.batch_size;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  if (position >= count_draft_tokens(call.ragged, request_idx, lane)) return;
+  const int64_t row = first_token(call.ragged, request_idx) + position;
+  const float mass =
+      leaked_mass_by_block(call.kernel, draft_row_of(call, row, arguments.draft_stats[row]));
+  if (threadIdx.x == 0) leaked_mass[row] = mass;
+}
+
 // ---- target rows
 // ---------------------------------------------------------------------------------
 
@@ -109,7 +143,11 @@ __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& argu
   const int64_t row = target_row(call.ragged, request_idx, position);
   const float target_prob = law_prob(stats, logit_at(call.target_logits, row, token), token);
   float draft_prob = 1.0f;  // of a one-hot draft
-  if (call.draft_logits.data != nullptr) {
+  if (call.draft_logits.data != nullptr && is_redistributed(call)) {
+    draft_prob =
+        rdk_prob_at(call.kernel, draft_row_of(call, draft_row, arguments.draft_stats[draft_row]),
+                    leaked_mass_of(arguments, draft_row), token);
+  } else if (call.draft_logits.data != nullptr) {
     const int64_t id =
         call.target_to_draft_ids == nullptr ? token : call.target_to_draft_ids[token];
     draft_prob = 0.0f;
@@ -196,6 +234,7 @@ struct Stop {
   float scale;        // of the target law in the residual
   int32_t status;
   RowStats target, draft;
+  float leaked_mass;  // of the draft row
 };
 
 // Fills in what follows from the position; the scale is the caller's.
@@ -230,13 +269,15 @@ __device__ __forceinline__ Stop stop_at_position(const RejectionSampleArguments&
   stop.is_residual = state == RowTest::kDraftZero || state == RowTest::kSound;
   if (stop.is_residual && call.draft_logits.data != nullptr) {
     stop.draft = arguments.draft_stats[stop.draft_row];
+    if (is_redistributed(call)) stop.leaked_mass = leaked_mass_of(arguments, stop.draft_row);
   }
   return stop;
 }
 
 // Weights of kSteps warp steps from id `first` on: max(0, scale * target - draft), or the target
-// law; 0 beyond the row. NaN of an invalid draft row is kept.
-template <int kSteps, class T>
+// law; 0 beyond the row. NaN of an invalid draft row is kept. kRdk: a kernel redistributes the
+// draft.
+template <int kSteps, class T, bool kRdk>
 __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, const Stop& stop,
                                              bool is_residual, int64_t first, int lane,
                                              float (&weight)[kSteps][kPack<T>]) {
@@ -268,6 +309,24 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
   }
   const int draft_size = static_cast<int>(call.draft_logits.vocab_size);
   const LawLoop draft(stop.draft);
+  if constexpr (kRdk) {
+    if (is_empty(stop.draft)) return;  // nothing to take away
+    const DraftRow row = draft_row_of(call, stop.draft_row, stop.draft);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const int id = base + step * kStep + n;
+        if (id >= size) continue;
+        const float draft_prob = is_invalid(stop.draft) ? quiet_nan()
+                                                        : rdk_prob_in_loop(call.kernel, row, draft,
+                                                                           stop.leaked_mass, id);
+        const float rest = stop.scale * weight[step][n] - draft_prob;
+        weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+      }
+    }
+    return;
+  }
   if (call.target_to_draft_ids == nullptr && call.draft_logits.dtype == call.target_logits.dtype) {
     float logit[kSteps][kPack<T>];
     load_steps(row_of<T>(call.draft_logits, stop.draft_row, nullptr), first, lane, logit);
@@ -300,7 +359,7 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
 }
 
 // Mass of one chunk, by one warp; all lanes get it.
-template <class T>
+template <class T, bool kRdk>
 __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, const Stop& stop,
                                             bool is_residual, int64_t chunk, int lane) {
   // Two rows are loaded together, so half of a batch of each.
@@ -310,7 +369,7 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
   for (int64_t first = begin; first < begin + kChunk && first < call.target_logits.vocab_size;
        first += kSteps * kStep) {
     float weight[kSteps][kPack<T>];
-    load_weights<kSteps, T>(call, stop, is_residual, first, lane, weight);
+    load_weights<kSteps, T, kRdk>(call, stop, is_residual, first, lane, weight);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -339,7 +398,7 @@ __device__ void target_masses(const RejectionSampleArguments& arguments, const S
     }
   } else {
     for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
-      const float mass = chunk_mass<T>(call, stop, false, chunk, lane);
+      const float mass = chunk_mass<T, false>(call, stop, false, chunk, lane);
       if (lane == 0) masses[chunk] = mass;
     }
   }
@@ -347,7 +406,7 @@ __device__ void target_masses(const RejectionSampleArguments& arguments, const S
 }
 
 // Draws from the masses of one law, by the whole block; -1 if they are no law.
-template <class T>
+template <class T, bool kRdk>
 __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_residual,
                     const double* masses, double uniform) {
   struct Shared {
@@ -370,8 +429,8 @@ __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_r
 #pragma unroll
         for (int step = 0; step < kBatchSteps<T>; ++step) {  // one at a time: registers
           float one[1][kPack<T>];
-          load_weights<1, T>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>, lane,
-                             one);
+          load_weights<1, T, kRdk>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>,
+                                   lane, one);
 #pragma unroll
           for (int n = 0; n < kPack<T>; ++n) weight[step][n] = one[0][n];
         }
@@ -438,6 +497,10 @@ __device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, 
     return call.ragged.draft_token_ids[stop.draft_row] == id ? 1.0f : 0.0f;
   }
   if (is_invalid(stop.draft)) return quiet_nan();
+  if (is_redistributed(call)) {
+    return rdk_prob_at(call.kernel, draft_row_of(call, stop.draft_row, stop.draft),
+                       stop.leaked_mass, id);
+  }
   const int64_t draft_id = call.target_to_draft_ids == nullptr ? id : call.target_to_draft_ids[id];
   if (draft_id < 0 || draft_id >= call.draft_logits.vocab_size) return 0.0f;
   return law_prob(stop.draft, logit_at(call.draft_logits, stop.draft_row, draft_id), draft_id);
@@ -453,7 +516,7 @@ __device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, cons
 
 // The id to emit at a stop whose target row is a law, by the whole block. `masses` are those of the
 // draw if the stop needed a pass, else scratch. Adds to the stop's status.
-template <class T>
+template <class T, bool kRdk>
 __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop, double* masses,
                           bool is_ready, double uniform) {
   const RejectionSampleCuda& call = arguments.call;
@@ -470,25 +533,26 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
     return id;
   }
   if (!is_ready) target_masses<T>(arguments, stop, masses);
-  if (!stop.is_residual) return draw<T>(call, stop, false, masses, uniform);
+  if (!stop.is_residual) return draw<T, false>(call, stop, false, masses, uniform);
   if (!is_ready) {  // a one-hot draft
     const int64_t chunk = call.ragged.draft_token_ids[stop.draft_row] / kChunk;
     if (threadIdx.x < kWarpLanes) {
-      const float mass = chunk_mass<T>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
+      const float mass =
+          chunk_mass<T, kRdk>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
       if (threadIdx.x == 0) masses[chunk] = mass;
     }
     __syncthreads();
   }
-  const int token = draw<T>(call, stop, true, masses, uniform);
+  const int token = draw<T, kRdk>(call, stop, true, masses, uniform);
   if (token >= 0) return token;
   // Target and draft equal but for rounding, or a draft row with NaN: the target law instead.
   stop.status |= is_invalid(stop.draft) ? kDraftZero : kResidualEmpty;
   target_masses<T>(arguments, stop, masses);
-  return draw<T>(call, stop, false, masses, uniform);
+  return draw<T, false>(call, stop, false, masses, uniform);
 }
 
 // Draws the request's last token and writes its outputs, by the whole block.
-template <class T>
+template <class T, bool kRdk>
 __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_idx, Stop stop,
                      double* masses, bool is_ready) {
   const RejectionSampleCuda& call = arguments.call;
@@ -496,8 +560,9 @@ __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_
   if (is_invalid(stop.target)) {
     token = lowest_argmax(row_of<T>(call.target_logits, stop.row, nullptr));
   } else if (!is_empty(stop.target)) {
-    token = draw_token<T>(arguments, stop, masses, is_ready,
-                          resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
+    token =
+        draw_token<T, kRdk>(arguments, stop, masses, is_ready,
+                            resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
   }
   const int64_t begin = first_token(call.ragged, request_idx);
   const int64_t width = call.ragged.max_draft_tokens + 1;
@@ -514,7 +579,7 @@ __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_
 }
 
 // Token rule. Grid: x = group of chunks, y and z = request.
-template <class T>
+template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     draw_kernel(RejectionSampleArguments arguments) {
   const RejectionSampleCuda& call = arguments.call;
@@ -527,14 +592,14 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T>(call, stop, stop.is_residual, chunk, lane);
+      const float mass = chunk_mass<T, kRdk>(call, stop, stop.is_residual, chunk, lane);
       if (lane == 0) masses[chunk] = mass;
     }
     if (!is_last_block(arguments.draw_tickets + request_idx, gridDim.x)) return;
   } else if (blockIdx.x != 0) {
     return;
   }
-  emit<T>(arguments, request_idx, stop, masses, needs_pass(call, stop));
+  emit<T, kRdk>(arguments, request_idx, stop, masses, needs_pass(call, stop));
 }
 
 // ---- block rule
@@ -580,7 +645,7 @@ __device__ __forceinline__ int64_t kept_block(const RejectionSampleArguments& ar
 
 // Grid: x = group of chunks, y and z = position * B + request. Every block of a request takes a
 // ticket, also those whose position lies beyond its draft; the last decides and draws.
-template <class T>
+template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     block_rule_kernel(RejectionSampleArguments arguments) {
   struct Shared {
@@ -601,7 +666,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     stop.scale = kept_together(arguments, request_idx, position);
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T>(call, stop, true, chunk, lane);
+      const float mass = chunk_mass<T, kRdk>(call, stop, true, chunk, lane);
       if (lane == 0) masses[position * chunks + chunk] = mass;
     }
   }
@@ -619,8 +684,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   stop.is_residual = kept < length;
   // The rule has read the row that ended the draft, whatever it keeps.
   stop.status |= stop_at_position(arguments, request_idx, length).status;
-  emit<T>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
-          stop.is_residual);
+  emit<T, kRdk>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
+                stop.is_residual);
 }
 
 }  // namespace hetero_spec
