@@ -31,8 +31,9 @@ __device__ __forceinline__ int64_t count_draft_tokens(const Ragged& ragged, int6
   return limit > 0 ? limit : 0;
 }
 
-// What a pass over a target row found about the row and its draft token.
-struct DraftTest {
+// What the pass over a target row found: whether it is a law, and what the test of its draft token
+// has to go by.
+struct RowTest {
   enum State : int32_t { kTargetInvalid, kTargetEmpty, kNoDraft, kOutOfRange, kDraftZero, kSound };
   State state;
   float target_prob;  // of the draft token, if sound
@@ -61,13 +62,13 @@ struct DraftTest {
 // ---- block rule --------------------------------------------------------------------------------
 
 // P_(i + 1) from P_i: the probability, capped at 1, that one token more is kept with those before.
-__device__ __forceinline__ float kept_with_next(float prefix, const DraftTest& test) {
+__device__ __forceinline__ float kept_with_next(float prefix, const RowTest& test) {
   const double ratio = static_cast<double>(prefix) * test.target_prob / test.draft_prob;
   return static_cast<float>(ratio < 1.0 ? ratio : 1.0);
 }
 
 // P_position; `tests` are those of the request's rows, sound up to there.
-__device__ __forceinline__ float kept_together(const DraftTest* tests, int64_t position) {
+__device__ __forceinline__ float kept_together(const RowTest* tests, int64_t position) {
   float prefix = 1.0f;
   for (int64_t at = 0; at < position; ++at) prefix = kept_with_next(prefix, tests[at]);
   return prefix;
@@ -85,7 +86,7 @@ __device__ __forceinline__ double sum_of_chunks(const Mass* masses, int chunks, 
 // masses[position, chunk] are those of the residuals of rows 0 .. length - 1.
 __device__ __forceinline__ int64_t kept_block(const Ragged& ragged, const Uniforms& uniforms,
                                               int64_t request_idx, int64_t length,
-                                              const DraftTest* tests, const double* masses,
+                                              const RowTest* tests, const double* masses,
                                               int chunks, int lane) {
   int64_t kept = 0;
   float together = 1.0f;

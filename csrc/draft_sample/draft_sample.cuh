@@ -3,11 +3,13 @@
 // chunk; the last block of a request makes the row's law, its entropy, and draws. Passes over
 // memory: one read of the row, and one chunk of it again for the draw; a truncated row is read
 // twice more at most by one block, for the cutoff and with it the masses of what it leaves.
-// Numerics: float32 inside a chunk, float64 across chunks.
+// An RDK kernel adds a second launch, block -> request: the mass that leaks, if it has to be
+// summed, and one thread moves the token. Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
 #include "common/draw.cuh"
 #include "common/philox.h"
+#include "common/rdk.cuh"
 #include "common/row_law.cuh"
 #include "draft_sample/draft_sample_cuda.h"
 
@@ -22,6 +24,17 @@ struct DraftSampleArguments {
   double* masses;          // [B, chunks]
   unsigned* tickets;       // [B], 0
 };
+
+// The request's random number of one stream.
+__device__ __forceinline__ double uniform_of(const DraftSampleCuda& call, int64_t request_idx,
+                                             Stream stream) {
+  if (call.uniform_samples == nullptr) {
+    return uniform_sample(call.seeds[request_idx], call.positions[request_idx], stream);
+  }
+  if (!call.kernel.is_given()) return call.uniform_samples[request_idx];
+  const int column = stream == Stream::kPropose ? 0 : (stream == Stream::kLeak ? 1 : 2);
+  return call.uniform_samples[3 * request_idx + column];
+}
 
 template <class T>
 __device__ __forceinline__ void sum_chunk_for_entropy(const RowView<T>& row, int chunk, int lane,
@@ -98,11 +111,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   } else if (is_law) {
     const double nats = log(sum.total) - sum.weighted / sum.total;
     entropy = nats > 0.0 ? static_cast<float>(nats) : 0.0f;
-    const double uniform = call.uniform_samples != nullptr
-                               ? call.uniform_samples[request_idx]
-                               : uniform_sample(call.seeds[request_idx],
-                                                call.positions[request_idx], Stream::kPropose);
-    id = draw_id(row, stats, sums, arguments.masses + request_idx * chunks, uniform);
+    id = draw_id(row, stats, sums, arguments.masses + request_idx * chunks,
+                 uniform_of(call, request_idx, Stream::kPropose));
   }
   if (thread != 0) return;
   const bool is_drawn = id >= 0;
@@ -114,6 +124,27 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   call.entropy[request_idx] = entropy;
   call.max_prob[request_idx] =
       is_drawn ? law_prob(stats, stats.max_logit, is_greedy(stats) ? id : 0) : 0.0f;
+}
+
+// After draft_sample_kernel. Grid: x = request. kThreads only so that it is a template.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) redistribute_kernel(DraftSampleCuda call) {
+  const int64_t request_idx = blockIdx.x;
+  const int64_t source = call.target_token_ids[request_idx];
+  const DraftRow draft{call.draft_logits, request_idx, call.stats[request_idx],
+                       call.target_to_draft_ids};
+  float leaked = 0.0f;
+  if (has_id(call.kernel, source)) leaked = leaked_mass_by_block(call.kernel, draft);
+  __syncthreads();  // all have read the source
+  if (threadIdx.x != 0) return;
+  call.leaked_mass[request_idx] = leaked;
+  if (!has_id(call.kernel, source)) return;
+  const int64_t token =
+      redistributed(call.kernel, source, uniform_of(call, request_idx, Stream::kLeak),
+                    uniform_of(call, request_idx, Stream::kRedraw));
+  call.target_token_ids[request_idx] = static_cast<int32_t>(token);
+  call.draft_token_ids[request_idx] = static_cast<int32_t>(draft_id_of(draft, token));
+  call.probs[request_idx] = rdk_prob_at(call.kernel, draft, leaked, token);
 }
 
 }  // namespace hetero_spec

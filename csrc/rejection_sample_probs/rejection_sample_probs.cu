@@ -32,7 +32,7 @@ Workspace lay_out(const RejectionSampleProbsCuda& call, void* base) {
   out.zeroed_bytes = layout.size() - zeroed_from;
   arguments.stop_at = layout.take<int32_t>(batch);
   arguments.sums = layout.take<float>(rows * chunks);
-  arguments.tests = layout.take<DraftTest>(rows);
+  arguments.tests = layout.take<RowTest>(rows);
   arguments.masses = layout.take<double>(batch * num_residuals(call) * chunks);
   out.bytes = layout.size();
   return out;

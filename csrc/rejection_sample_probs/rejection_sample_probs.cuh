@@ -25,7 +25,7 @@ namespace hetero_spec {
 struct RejectionSampleProbsArguments {
   RejectionSampleProbsCuda call;
   float* sums;             // [R, chunks] of the target rows
-  DraftTest* tests;        // [R]
+  RowTest* tests;          // [R]
   unsigned* row_tickets;   // [R], 0
   int32_t* stop_at;        // [B], larger than any position
   double* masses;          // [B, positions, chunks]; positions = K for the block rule, else 1
@@ -105,23 +105,23 @@ __device__ __forceinline__ ProbWeights target_weights(const RejectionSampleProbs
 
 // ---- target rows -------------------------------------------------------------------------------
 
-__device__ __forceinline__ DraftTest test_probs(const RejectionSampleProbsCuda& call,
-                                                int64_t request_idx, int64_t position,
-                                                bool has_draft, double total) {
-  if (!(total < INFINITY)) return {DraftTest::kTargetInvalid, 0.0f, 0.0f};
-  if (!(total > 0.0)) return {DraftTest::kTargetEmpty, 0.0f, 0.0f};
-  if (!has_draft) return {DraftTest::kNoDraft, 0.0f, 0.0f};
+__device__ __forceinline__ RowTest test_probs(const RejectionSampleProbsCuda& call,
+                                              int64_t request_idx, int64_t position, bool has_draft,
+                                              double total) {
+  if (!(total < INFINITY)) return {RowTest::kTargetInvalid, 0.0f, 0.0f};
+  if (!(total > 0.0)) return {RowTest::kTargetEmpty, 0.0f, 0.0f};
+  if (!has_draft) return {RowTest::kNoDraft, 0.0f, 0.0f};
   const int64_t draft_row = first_token(call.ragged, request_idx) + position;
   const int64_t token = call.ragged.draft_token_ids[draft_row];
   if (token < 0 || token >= call.target_probs.vocab_size) {
-    return {DraftTest::kOutOfRange, 0.0f, 0.0f};
+    return {RowTest::kOutOfRange, 0.0f, 0.0f};
   }
   const int64_t row = target_row(call.ragged, request_idx, position);
   const float target_prob = non_negative(logit_at(call.target_probs, row, token));
   const float draft_prob = call.draft_probs.data == nullptr  // one-hot
                                ? 1.0f
                                : non_negative(logit_at(call.draft_probs, draft_row, token));
-  return {draft_prob > 0.0f ? DraftTest::kSound : DraftTest::kDraftZero, target_prob, draft_prob};
+  return {draft_prob > 0.0f ? RowTest::kSound : RowTest::kDraftZero, target_prob, draft_prob};
 }
 
 // Grid: x = group of chunks, y and z = position * B + request: position by position.
@@ -161,12 +161,11 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   if (thread >= kWarpLanes) return;
   const double total = sum_of_chunks(sums, chunks, lane);
   if (thread != 0) return;
-  const DraftTest test =
-      test_probs(call, request_idx, position, position < shared.num_drafts, total);
+  const RowTest test = test_probs(call, request_idx, position, position < shared.num_drafts, total);
   arguments.tests[row] = test;
   // Block rule: every row counts up to the first that cannot be gone beyond.
   const bool goes_on =
-      kBlockRule ? test.state == DraftTest::kSound
+      kBlockRule ? test.state == RowTest::kSound
                  : test.accepts(accept_uniform(call.uniforms, request_idx, row, position));
   if (!goes_on) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));
 }
@@ -178,7 +177,7 @@ struct ProbStop {
   int64_t row;
   ProbWeights weights;  // of the draw
   bool is_residual;     // else of the target
-  DraftTest::State state;
+  RowTest::State state;
   int32_t status;
 };
 
@@ -196,10 +195,9 @@ __device__ __forceinline__ ProbStop prob_stop(const RejectionSampleProbsArgument
                                               bool may_be_residual, float scale) {
   const RejectionSampleProbsCuda& call = arguments.call;
   const int64_t row = target_row(call.ragged, request_idx, position);
-  const DraftTest test = arguments.tests[row];
+  const RowTest test = arguments.tests[row];
   ProbStop stop{position, row, target_weights(call, row), false, test.state, test.status()};
-  if (!may_be_residual ||
-      (test.state != DraftTest::kSound && test.state != DraftTest::kDraftZero)) {
+  if (!may_be_residual || (test.state != RowTest::kSound && test.state != RowTest::kDraftZero)) {
     return stop;
   }
   const int64_t draft_row = first_token(call.ragged, request_idx) + position;
@@ -266,9 +264,9 @@ __device__ void emit_prob(const RejectionSampleProbsArguments& arguments, int64_
     __syncthreads();  // within the block only: others do not read them
   };
   int token = 0;
-  if (stop.state == DraftTest::kTargetInvalid) {
+  if (stop.state == RowTest::kTargetInvalid) {
     token = lowest_argmax(stop.weights.target);
-  } else if (stop.state != DraftTest::kTargetEmpty) {
+  } else if (stop.state != RowTest::kTargetEmpty) {
     if (!is_ready) {
       take_target_masses();
       if (stop.is_residual) {  // of a one-hot draft: one chunk differs
@@ -329,7 +327,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     emit_prob(arguments, request_idx, stop, masses, needs_pass);
     return;
   }
-  const DraftTest* tests = arguments.tests + target_row(call.ragged, request_idx, 0);
+  const RowTest* tests = arguments.tests + target_row(call.ragged, request_idx, 0);
   if (position < length && chunk < chunks) {
     const ProbStop row =
         prob_stop(arguments, request_idx, position, true, kept_together(tests, position));
