@@ -14,6 +14,28 @@
 // An RDK kernel: the tensors that it has, which those are (-1: no kernel), its leak if constant.
 #define RDK_KERNEL "Tensor[] kernel, int kernel_parts, float constant_leak"
 
+// Ops that come twice: with new results, and as .out with tensors of the caller for them.
+#define DRAFT_SAMPLE                                           \
+  "Tensor draft_logits, Tensor? draft_to_target_ids, Tensor? " \
+  "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL
+#define REJECTION_SAMPLE                                                              \
+  "Tensor target_logits, Tensor draft_token_ids, Tensor cu_num_draft_tokens, "        \
+  "int max_draft_tokens, Tensor? draft_logits, Tensor? draft_stats, "                 \
+  "Tensor? target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL \
+  ", Tensor? draft_leaked_mass, int rule"
+#define REJECTION_SAMPLE_PROBS                                         \
+  "Tensor target_probs, Tensor? draft_probs, Tensor draft_token_ids, " \
+  "Tensor cu_num_draft_tokens, int max_draft_tokens, " RANDOM_NUMBERS ", int rule"
+#define DRAFT_RESULTS                                                                              \
+  "(Tensor target_token_ids, Tensor draft_token_ids, Tensor probs, Tensor stats, Tensor entropy, " \
+  "Tensor max_prob, Tensor leaked_mass)"
+#define DRAFT_RESULTS_OUT                                                                         \
+  "Tensor(a!) target_token_ids, Tensor(b!) draft_token_ids, Tensor(c!) probs, Tensor(d!) stats, " \
+  "Tensor(e!) entropy, Tensor(f!) max_prob, Tensor(g!)? leaked_mass"
+#define VERIFY_RESULTS "(Tensor output_token_ids, Tensor num_accepted_tokens, Tensor status)"
+#define VERIFY_RESULTS_OUT \
+  "Tensor(a!) output_token_ids, Tensor(b!) num_accepted_tokens, Tensor(c!) status"
+
 STABLE_TORCH_LIBRARY(hetero_spec, m) {
   m.def("row_stats(Tensor logits, Tensor? draft_to_target_ids, " SAMPLING_PARAMS ") -> Tensor");
 
@@ -24,24 +46,14 @@ STABLE_TORCH_LIBRARY(hetero_spec, m) {
   m.def("rdk_redistribute(Tensor draft_probs, " RDK_KERNEL
         ", Tensor? factors, float scale, float lam) -> Tensor");
 
-  m.def(
-      "draft_sample(Tensor draft_logits, Tensor? draft_to_target_ids, Tensor? "
-      "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL
-      ") -> (Tensor target_token_ids, Tensor draft_token_ids, Tensor probs, Tensor stats, Tensor "
-      "entropy, Tensor max_prob, Tensor leaked_mass)");
+  m.def("draft_sample(" DRAFT_SAMPLE ") -> " DRAFT_RESULTS);
+  m.def("draft_sample.out(" DRAFT_SAMPLE ", *, " DRAFT_RESULTS_OUT ") -> ()");
 
-  m.def(
-      "rejection_sample(Tensor target_logits, Tensor draft_token_ids, Tensor cu_num_draft_tokens, "
-      "int max_draft_tokens, Tensor? draft_logits, Tensor? draft_stats, Tensor? "
-      "target_to_draft_ids, " SAMPLING_PARAMS ", " RANDOM_NUMBERS ", " RDK_KERNEL
-      ", Tensor? draft_leaked_mass, int rule) "
-      "-> (Tensor output_token_ids, Tensor num_accepted_tokens, Tensor status)");
+  m.def("rejection_sample(" REJECTION_SAMPLE ") -> " VERIFY_RESULTS);
+  m.def("rejection_sample.out(" REJECTION_SAMPLE ", *, " VERIFY_RESULTS_OUT ") -> ()");
 
-  m.def(
-      "rejection_sample_probs(Tensor target_probs, Tensor? draft_probs, Tensor draft_token_ids, "
-      "Tensor cu_num_draft_tokens, int max_draft_tokens, " RANDOM_NUMBERS
-      ", int rule) "
-      "-> (Tensor output_token_ids, Tensor num_accepted_tokens, Tensor status)");
+  m.def("rejection_sample_probs(" REJECTION_SAMPLE_PROBS ") -> " VERIFY_RESULTS);
+  m.def("rejection_sample_probs.out(" REJECTION_SAMPLE_PROBS ", *, " VERIFY_RESULTS_OUT ") -> ()");
 
   m.def(
       "acceptance_overlap(Tensor target_logits, Tensor draft_logits, Tensor? draft_stats, "

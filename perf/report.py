@@ -41,6 +41,7 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
 def ratio_tables(records: list[dict[str, Any]]) -> list[str]:
     """One table per op. A cell is the ratio of medians, in brackets that of minima."""
     lines: list[str] = []
+    records = [record for record in records if "limit_library" in record["ways"]]
     for op, group in groupby(records, key=lambda record: record["case"]["op"]):
         of_op = list(group)
         rivals = [(title, way) for title, way in RIVALS if any(way in record["ways"] for record in of_op)]
@@ -68,7 +69,7 @@ def cpu_table(records: list[dict[str, Any]]) -> list[str]:
     rows = []
     for record in records:
         ways = record["ways"]
-        if "cpu_min_us" not in ways["ours"]:
+        if "cpu_min_us" not in ways["ours"] or "limit_library" not in ways:
             continue
         row = [f"{record['case']['op']} {record['case']['label']}", f"{ways['ours']['cpu_median_us'] / 1e3:.2f}"]
         for numerator, denominator in (
@@ -88,6 +89,32 @@ def cpu_table(records: list[dict[str, Any]]) -> list[str]:
     header = ["case", "ours, ms", "ours / limit", "ours / fast limit", "eager / ours", "compiled / ours"]
     header += ["compiled lse / ours", "compiled lse, kept / ours"]
     return ["### Processor time, one thread", "", *_table(header, rows), ""]
+
+
+def kernel_table(records: list[dict[str, Any]]) -> list[str]:
+    """A call with an RDK kernel against the same call without it, and the op against the dense matrix."""
+    rows = []
+    for record in records:
+        if record["case"]["kernel"] is None:
+            continue
+        clock = "cpu_" if "cpu_min_us" in record["ways"]["ours"] else ""
+        row = [f"{record['case']['op']} {record['case']['label']}"]
+        row.append(f"{record['ways']['ours'][f'{clock}median_us'] / 1e3:.2f}")
+        for numerator, denominator in (
+            ("ours", "without_kernel"),
+            ("eager_composed", "ours"),
+            ("eager_dense", "ours"),
+        ):
+            median = ratio(record, numerator, denominator, f"{clock}median_us")
+            least = ratio(record, numerator, denominator, f"{clock}min_us")
+            row.append("" if median is None or least is None else f"{_short(median)} ({_short(least)})")
+        accepted = [record["facts"].get(key) for key in ("mean_accepted_with_kernel", "mean_accepted")]
+        row.append("" if None in accepted else f"{accepted[0]} / {accepted[1]}")
+        rows.append(row)
+    if not rows:
+        return []
+    header = ["case", "ours, ms", "with / without kernel", "composed / ours", "dense / ours", "accepted with / without"]
+    return ["### RDK kernels", "", *_table(header, rows), ""]
 
 
 def target_table(verdicts: list[dict[str, Any]]) -> list[str]:
@@ -135,6 +162,7 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         *target_table(results["targets"]),
         *ratio_tables(results["records"]),
+        *kernel_table(results["records"]),
         *cpu_table(results["records"]),
         *memory_table(results["memory"]),
     ]

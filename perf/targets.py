@@ -26,14 +26,23 @@ class Target:
 def _headline(acceptance: float, top_p: float | None) -> Callable[[dict[str, Any]], bool]:
     def applies(case: dict[str, Any]) -> bool:
         shape = (case["op"], case["vocab_size"], case["batch_size"], case["num_drafts"])
-        usual = (case["rule"], case["mapped"], case["logits"]) == ("token", False, "peaked")
+        usual = (case["rule"], case["mapped"], case["logits"], case.get("kernel")) == ("token", False, "peaked", None)
         same = case["acceptance"] == acceptance and case["top_p"] == top_p
         return shape == ("rejection_sample", 151_936, 8, 4) and usual and same
 
     return applies
 
 
+def _with_kernel(op: str, kernel: str) -> Callable[[dict[str, Any]], bool]:
+    def applies(case: dict[str, Any]) -> bool:
+        shape = (case["op"], case["vocab_size"], case["batch_size"], case["num_drafts"])
+        return shape == (op, 151_936, 8, 4) and case.get("kernel") == kernel
+
+    return applies
+
+
 _FULL, _HALF, _TOP_P = _headline(1.0, None), _headline(0.5, None), _headline(1.0, 0.9)
+_OF_KERNELS = ("ours", "without_kernel")
 TARGETS = (
     Target("at most 1.3 x one pass", _FULL, "ours", "limit_library", 1.3, True),
     Target("at least 15 x faster than eager", _FULL, "eager_softmax", "ours", 15, False),
@@ -42,6 +51,17 @@ TARGETS = (
     Target("accepting half: at least 5 x faster than compiled", _HALF, "compiled_softmax", "ours", 5, False),
     Target("accepting half: at least 5 x compiled log-sum-exp", _HALF, "compiled_logsumexp", "ours", 5, False),
     Target("top-p: at most 3 x one pass", _TOP_P, "ours", "limit_library", 3, True),
+    *(
+        Target(
+            f"{op}, {kernel} kernel: at most {bound} x the call without",
+            _with_kernel(op, kernel),
+            *_OF_KERNELS,
+            bound,
+            True,
+        )
+        for op, bound in (("rejection_sample", 1.15), ("draft_sample", 1.1))
+        for kernel in ("mix", "sparse")
+    ),
 )
 
 

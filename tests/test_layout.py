@@ -22,6 +22,14 @@ COMPANIONS = (
     "tests/ops/test_{op}.py",
     "perf/bench_{op}.py",
 )
+# What its CUDA kernels are made of, and what runs their sources without a GPU.
+CUDA_COMPANIONS = (
+    "csrc/{op}/{op}_cuda.h",
+    "csrc/{op}/{op}.cuh",
+    "csrc/{op}/{op}.cu",
+    "csrc/simt/python/{op}.cpp",
+    "tests/simt/test_{op}_cuda_source.py",
+)
 
 
 def test_there_are_ops():
@@ -32,6 +40,15 @@ def test_there_are_ops():
 def test_op_has_all_its_companions(op):
     missing = [name for name in (path.format(op=op) for path in COMPANIONS) if not (ROOT / name).is_file()]
     assert not missing
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_op_has_all_its_companions_on_cuda(op):
+    missing = [name for name in (path.format(op=op) for path in CUDA_COMPANIONS) if not (ROOT / name).is_file()]
+    assert not missing
+    binding = (ROOT / f"csrc/{op}/{op}_binding.cpp").read_text()
+    assert "STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CUDA" in binding
+    assert f"HETERO_SPEC_BIND({op})" in (ROOT / "csrc/simt/python/ops.inc").read_text()
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -11,6 +11,7 @@ namespace {
 struct Workspace {
   RowStats* target_stats;
   RowStats* draft_stats;
+  float* leaked_mass;
   double* masses;
   unsigned* tickets;
   unsigned char* row_stats;  // for one matrix after the other
@@ -36,6 +37,7 @@ Workspace lay_out(const AcceptanceOverlapCuda& call, void* base) {
   out.zeroed_bytes = layout.size() - zeroed_from;
   out.target_stats = layout.take<RowStats>(rows);
   out.draft_stats = layout.take<RowStats>(makes_laws ? rows : 0);
+  out.leaked_mass = layout.take<float>(call.kernel.needs_leaked_mass() ? rows : 0);
   out.masses = layout.take<double>(rows * num_chunks(vocab_size));
   const std::size_t one = row_stats_cuda_workspace(rows, vocab_size, false);
   const std::size_t other = row_stats_cuda_workspace(rows, draft_vocab_size, false);
@@ -83,12 +85,23 @@ cudaError_t acceptance_overlap_cuda(const AcceptanceOverlapCuda& call, void* wor
     if (error != cudaSuccess) return error;
   }
   const OverlapArguments arguments{
-      call, space.target_stats, call.draft_stats == nullptr ? space.draft_stats : call.draft_stats,
-      space.masses, space.tickets};
+      call,
+      space.target_stats,
+      call.draft_stats == nullptr ? space.draft_stats : call.draft_stats,
+      space.leaked_mass,
+      space.masses,
+      space.tickets};
+  if (call.kernel.needs_leaked_mass()) {
+    error = gpu::launch(dim3(static_cast<unsigned>(call.num_rows)), dim3(kBlockThreads), 0, stream,
+                        overlap_leaked_mass_kernel<kBlockThreads>, arguments, space.leaked_mass);
+    if (error != cudaSuccess) return error;
+  }
   const dim3 grid = row_grid(blocks_for(num_chunks(target.vocab_size), kBlockWarps), call.num_rows);
-  return dispatch(target.dtype, false, [&](auto type, auto) {
+  const bool has_kernel = call.kernel.is_given() && !call.kernel.is_identity();
+  return dispatch(target.dtype, has_kernel, [&](auto type, auto rdk) {
     using T = typename decltype(type)::type;
-    return gpu::launch(grid, dim3(kBlockThreads), 0, stream, overlap_kernel<T>, arguments);
+    return gpu::launch(grid, dim3(kBlockThreads), 0, stream,
+                       overlap_kernel<T, decltype(rdk)::value>, arguments);
   });
 }
 

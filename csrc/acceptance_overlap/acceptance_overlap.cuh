@@ -3,11 +3,13 @@
 //   overlap kernel   grid: x = group of kBlockWarps chunks, y and z = row; warp -> chunk of the
 //   target's
 //                    vocabulary. The last block of a row adds its chunks.
+// and before it, where an RDK kernel's leaked mass has to be summed, a block for each draft row.
 // Passes over memory: two reads of each row (one of the draft's where its stats are given).
 // Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
 #include "acceptance_overlap/acceptance_overlap_cuda.h"
+#include "common/rdk.cuh"
 #include "common/row_law.cuh"
 
 namespace hetero_spec {
@@ -16,9 +18,50 @@ struct OverlapArguments {
   AcceptanceOverlapCuda call;
   const RowStats* target_stats;  // [rows]
   const RowStats* draft_stats;   // [rows]
+  const float* leaked_mass;      // [rows], where the kernel needs it
   double* masses;                // [rows, chunks]
   unsigned* tickets;             // [rows], 0
 };
+
+// Grid: x = row.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    overlap_leaked_mass_kernel(OverlapArguments arguments, float* leaked_mass) {
+  const AcceptanceOverlapCuda& call = arguments.call;
+  const int64_t row = blockIdx.x;
+  const float mass = leaked_mass_by_block(
+      call.kernel, {call.draft_logits, row, arguments.draft_stats[row], call.target_to_draft_ids});
+  if (threadIdx.x == 0) leaked_mass[row] = mass;
+}
+
+// Sum of min(target, draft) over one chunk, the draft law redistributed by the kernel; as below.
+template <class T>
+__device__ __forceinline__ float chunk_rdk_overlap(const OverlapArguments& arguments, int64_t row,
+                                                   const RowStats& target_stats,
+                                                   const RowStats& draft_stats, int64_t chunk,
+                                                   int lane) {
+  constexpr int kStep = kWarpLanes * kPack<T>;
+  const AcceptanceOverlapCuda& call = arguments.call;
+  const RowView<T> target_row = row_of<T>(call.target_logits, row, nullptr);
+  const DraftRow draft_row{call.draft_logits, row, draft_stats, call.target_to_draft_ids};
+  const LawLoop target(target_stats), draft(draft_stats);
+  const float leaked =
+      call.kernel.needs_leaked_mass() ? arguments.leaked_mass[row] : leak_of(call.kernel, 0);
+  const int64_t begin = chunk * kChunk, size = call.target_logits.vocab_size;
+  float sum = 0.0f;
+  for (int64_t first = begin; first < begin + kChunk && first < size; first += kStep) {
+    float logit[1][kPack<T>];
+    load_steps(target_row, first, lane, logit);
+#pragma unroll
+    for (int n = 0; n < kPack<T>; ++n) {
+      const int id = static_cast<int>(first) + lane * kPack<T> + n;
+      if (id >= size) continue;
+      sum += fminf(target.prob(logit[0][n], id),
+                   rdk_prob_in_loop(call.kernel, draft_row, draft, leaked, id));
+    }
+  }
+  return warp_sum(sum);
+}
 
 // Sum of min(target, draft) over one chunk, by one warp; all lanes get it.
 template <class T>
@@ -58,7 +101,7 @@ __device__ __forceinline__ float chunk_overlap(const AcceptanceOverlapCuda& call
   return warp_sum(sum);
 }
 
-template <class T>
+template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2) overlap_kernel(OverlapArguments arguments) {
   const AcceptanceOverlapCuda& call = arguments.call;
   const int64_t row = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
@@ -73,7 +116,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2) overlap_kernel(OverlapArgume
     return;
   }
   if (chunk < chunks) {
-    const float mass = chunk_overlap<T>(call, row, target, draft, chunk, lane);
+    float mass;
+    if constexpr (kRdk) {
+      mass = chunk_rdk_overlap<T>(arguments, row, target, draft, chunk, lane);
+    } else {
+      mass = chunk_overlap<T>(call, row, target, draft, chunk, lane);
+    }
     if (lane == 0) masses[chunk] = mass;
   }
   if (!is_last_block(arguments.tickets + row, gridDim.x)) return;

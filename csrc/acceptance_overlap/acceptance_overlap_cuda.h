@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "common/device_logits.cuh"
+#include "common/rdk.h"
 #include "common/row_law.h"
 #include "common/sampling_params.h"
 
@@ -20,6 +21,7 @@ struct AcceptanceOverlapCuda {
   int64_t num_rows;
   const RowStats* draft_stats;         // [rows] or null: made here
   const int32_t* target_to_draft_ids;  // [V] or null: same ids
+  RdkKernel kernel;
   SamplingParams params;
   float* overlap;  // [rows]
 };

@@ -229,6 +229,7 @@ struct SelectionScratch {
   unsigned count[kBins];
   Mass mass[kBins];
   float gathered[kGathered];
+  uint16_t gathered_chunk[kGathered];
   unsigned warp_count[kBlockWarps];
   Mass warp_mass[kBlockWarps];
   unsigned num_gathered, low_key, high_key;
@@ -236,17 +237,20 @@ struct SelectionScratch {
   Mass above_mass;
 };
 
-// Finds cutoffs of one row; every method is called by the whole block.
-template <class T>
+// Finds cutoffs of one row; every method is called by the whole block. The sums of the row's
+// chunks, and with kWeighted their weighted sums, become those of the logits >= the cutoff found
+// last: a draw from a truncated law then reads one chunk, as any other.
+template <bool kWeighted, class T>
 class Selection {
  public:
-  __device__ Selection(const RowView<T>& row, const ChunkSum* sums, float max_logit, float scale)
-      : row_(row), sums_(sums), max_logit_(max_logit), scale_(scale) {}
+  __device__ Selection(const RowView<T>& row, ChunkSum* sums, float* weighted, float max_logit,
+                       float scale)
+      : row_(row), sums_(sums), weighted_(weighted), max_logit_(max_logit), scale_(scale) {}
 
   // The largest value v >= bound such that the logits >= v reach the goal. Reads the row twice
   // where the logits of one bin fit into shared memory, which takes many equal or nearly equal
-  // logits to prevent; then once more for each ten bits of the key. Chunks whose maximum is below
-  // the bound are not read.
+  // logits to prevent; then once more for each ten bits of the key, and once for the sums. Chunks
+  // whose maximum is below the bound are not read.
   __device__ Found find(float bound, float width, Goal goal) {
     SelectionScratch& scratch = gpu::shared<SelectionScratch>();
     const float bin_scale = static_cast<float>(kBins) / fminf(max_logit_ - bound, width);
@@ -262,14 +266,35 @@ class Selection {
     unsigned above_count = scratch.above_count;
     Mass above_mass = scratch.above_mass;
 
-    visit(bound, [&](float logit) {
-      if (linear_bin(logit) != bin) return;
-      const unsigned slot = atomicAdd(&scratch.num_gathered, 1u);
-      if (slot < kGathered) scratch.gathered[slot] = logit;
-      const unsigned key = ordered_key(logit);
-      atomicMin(&scratch.low_key, key);
-      atomicMax(&scratch.high_key, key);
-    });
+    // What lies above the bin is kept wherever in it the cutoff is, and summed at once; what lies
+    // in it is gathered.
+    LawSum above{};
+    visit_chunks(
+        bound, [&](int chunk) { above = {sums_[chunk].max_logit, 0.0f, 0.0f}; },
+        [&](float logit, int chunk) {
+          const unsigned logit_bin = linear_bin(logit);
+          if (logit_bin > bin) return;
+          if (logit_bin < bin) {
+            const float exponent = (logit - above.max_logit) * scale_;
+            const float weight = gpu::exp2_approx(exponent);
+            above.sum += weight;
+            if (kWeighted && weight > 0.0f) above.weighted += weight * exponent;
+            return;
+          }
+          const unsigned slot = atomicAdd(&scratch.num_gathered, 1u);
+          if (slot < kGathered) {
+            scratch.gathered[slot] = logit;
+            scratch.gathered_chunk[slot] = static_cast<uint16_t>(chunk);
+          }
+          const unsigned key = ordered_key(logit);
+          atomicMin(&scratch.low_key, key);
+          atomicMax(&scratch.high_key, key);
+        },
+        [&](int chunk) {
+          above.sum = warp_sum(above.sum);
+          if (kWeighted) above.weighted = warp_sum(above.weighted);
+          set_sum(chunk, above);
+        });
     __syncthreads();  // all are gathered
     const unsigned num_gathered = scratch.num_gathered;
     unsigned low = scratch.low_key, high = scratch.high_key;
@@ -292,18 +317,34 @@ class Selection {
       above_count = scratch.above_count;
       above_mass = scratch.above_mass;
       const unsigned chosen = scratch.bin;
-      if (shift == 0) return {value_of_key(high - chosen), above_mass + scratch.mass[chosen]};
+      if (shift == 0) {
+        const Found found{value_of_key(high - chosen), above_mass + scratch.mass[chosen]};
+        if (num_gathered <= kGathered) {
+          add_gathered(scratch, num_gathered, found.cutoff);
+        } else {
+          keep_at_least(found.cutoff);
+        }
+        return found;
+      }
       high -= chosen << shift;
       const unsigned width_of_bin = (1u << shift) - 1;
       if (high - low > width_of_bin) low = high - width_of_bin;
     }
   }
 
-  // Mass of the logits >= bound; every thread gets it.
-  __device__ Mass mass_at_least(float bound) {
-    Mass mass = 0;
-    visit(bound, [&](float logit) { mass += mass_of(logit); });
-    return block_sum(mass);
+  // Leaves the sums of the logits >= cutoff; reads the chunks that have one.
+  __device__ void keep_at_least(float cutoff) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+    const int chunks = static_cast<int>(num_chunks(row_.size));
+    for (int chunk = static_cast<int>(threadIdx.x) / kWarpLanes; chunk < chunks;
+         chunk += kBlockWarps) {
+      LawSum sum{};
+      if (sums_[chunk].max_logit >= cutoff) {
+        sum = sum_chunk<kWeighted>(row_, chunk, lane, scale_, cutoff);
+      }
+      set_sum(chunk, sum);
+    }
+    __syncthreads();  // sums of all chunks are there
   }
 
  private:
@@ -311,28 +352,76 @@ class Selection {
     return static_cast<Mass>(gpu::exp2_approx((logit - max_logit_) * scale_) * kMassUnit);
   }
 
+  // A chunk's sums over its own maximum, which stays; by the chunk's warp.
+  __device__ __forceinline__ void set_sum(int chunk, const LawSum& sum) const {
+    if (threadIdx.x % kWarpLanes != 0) return;
+    sums_[chunk].sum = sum.sum;
+    if (kWeighted) weighted_[chunk] = sum.weighted * kLn2;
+  }
+
+  // Adds what was gathered and is kept to the sums of its chunks. In integers, as masses are: the
+  // order of the atomics does not matter.
+  __device__ void add_gathered(SelectionScratch& scratch, unsigned num_gathered,
+                               float cutoff) const {
+    const int chunks = static_cast<int>(num_chunks(row_.size));
+    for (int first = 0; first < chunks; first += kBins) {
+      for (int pass = 0; pass < (kWeighted ? 2 : 1); ++pass) {  // sums, then weighted sums
+        clear_bins(scratch);
+        for (unsigned at = threadIdx.x; at < num_gathered; at += kBlockThreads) {
+          const float logit = scratch.gathered[at];
+          const int chunk = scratch.gathered_chunk[at];
+          if (logit < cutoff || chunk < first || chunk >= first + kBins) continue;
+          const float exponent = (logit - sums_[chunk].max_logit) * scale_;
+          float weight = gpu::exp2_approx(exponent);
+          if (pass != 0) weight = weight > 0.0f ? -exponent * weight : 0.0f;
+          atomicAdd(&scratch.mass[chunk - first], static_cast<Mass>(weight * kMassUnit));
+        }
+        __syncthreads();  // all are added
+        for (int chunk = first + static_cast<int>(threadIdx.x);
+             chunk < chunks && chunk < first + kBins; chunk += kBlockThreads) {
+          const float added = static_cast<float>(scratch.mass[chunk - first]) / kMassUnit;
+          if (pass == 0) {
+            sums_[chunk].sum += added;
+          } else {
+            weighted_[chunk] -= added * kLn2;
+          }
+        }
+      }
+    }
+    __syncthreads();  // sums of all chunks are there
+  }
+
   // Calls body(logit) for the logits >= bound, each once.
   template <class Body>
   __device__ __forceinline__ void visit(float bound, Body body) const {
+    visit_chunks(bound, [](int) {}, [&](float logit, int) { body(logit); }, [](int) {});
+  }
+
+  // The same between begin(chunk) and end(chunk), which are called for chunks without any, too. A
+  // warp has a chunk to itself.
+  template <class Begin, class Body, class End>
+  __device__ __forceinline__ void visit_chunks(float bound, Begin begin_chunk, Body body,
+                                               End end_chunk) const {
     constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
     const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
     const int chunks = static_cast<int>(num_chunks(row_.size));
     for (int chunk = static_cast<int>(threadIdx.x) / kWarpLanes; chunk < chunks;
          chunk += kBlockWarps) {
-      if (sums_[chunk].max_logit < bound) continue;
+      begin_chunk(chunk);
       const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
-      for (int64_t first = begin; first < begin + kChunk && first < row_.size;
-           first += kSteps * kStep) {
+      const int64_t end = sums_[chunk].max_logit < bound ? begin : begin + kChunk;
+      for (int64_t first = begin; first < end && first < row_.size; first += kSteps * kStep) {
         float logit[kSteps][kPack<T>];
         load_steps(row_, first, lane, logit);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
           for (int n = 0; n < kPack<T>; ++n) {
-            if (logit[step][n] >= bound) body(logit[step][n]);
+            if (logit[step][n] >= bound) body(logit[step][n], chunk);
           }
         }
       }
+      end_chunk(chunk);
     }
   }
 
@@ -402,30 +491,28 @@ class Selection {
   }
 
   const RowView<T>& row_;
-  const ChunkSum* sums_;
+  ChunkSum* sums_;
+  float* weighted_;  // or null
   float max_logit_;
   float scale_;
-};
-
-struct Truncation {
-  float cutoff;
-  double kept;  // sum of exp((logit - max) * inv_temperature) over the logits >= cutoff
 };
 
 __device__ __forceinline__ bool is_truncating(const RequestParams& params, int64_t num_ids) {
   return (params.top_k > 0 && params.top_k < num_ids) || params.top_p < 1.0f || params.min_p > 0.0f;
 }
 
-// The strictest of top-k, top-p on what top-k left, and min-p. The row is finite and not greedy;
-// called by the whole block, every thread gets the result.
-template <class T>
-__device__ Truncation truncate_row(const RowView<T>& row, const RequestParams& params,
-                                   const ChunkSum* sums, const RowSum& sum, int64_t num_ids) {
+// The cutoff, the strictest of top-k, top-p on what top-k left, and min-p; -inf: none. The sums of
+// the chunks become those of what it leaves. The row is finite and not greedy; called by the whole
+// block, every thread gets the result.
+template <bool kWeighted, class T>
+__device__ float truncate_row(const RowView<T>& row, const RequestParams& params, ChunkSum* sums,
+                              float* weighted, const RowSum& sum, int64_t num_ids) {
   constexpr Mass kNever = ~Mass{0};
   const bool top_k = params.top_k > 0 && params.top_k < num_ids, top_p = params.top_p < 1.0f;
   const float max_logit = sum.max_logit;
   const float min_p = min_p_cutoff(max_logit, params.inv_temperature, params.min_p);
-  Selection<T> selection(row, sums, max_logit, exponent_scale(params.inv_temperature));
+  Selection<kWeighted, T> selection(row, sums, weighted, max_logit,
+                                    exponent_scale(params.inv_temperature));
   Found strictest{neg_inf(), 0};
   Mass reference = static_cast<Mass>(sum.total * kMassUnit);
   if (top_k) {
@@ -451,31 +538,31 @@ __device__ Truncation truncate_row(const RowView<T>& row, const RequestParams& p
     const Found found = selection.find(bound, INFINITY, {0xffffffffu, units});
     if (found.cutoff > strictest.cutoff) strictest = found;
   }
-  if (strictest.cutoff > min_p) return {strictest.cutoff, strictest.mass / double{kMassUnit}};
-  if (min_p == neg_inf()) return {neg_inf(), sum.total};
+  if (strictest.cutoff > min_p || min_p == neg_inf()) return strictest.cutoff;
   const float cutoff = fminf(min_p, max_logit);
-  return {cutoff, selection.mass_at_least(fmaxf(cutoff, -kLargestFloat)) / double{kMassUnit}};
+  selection.keep_at_least(cutoff);
+  return cutoff;
 }
 
 // ---- a whole row
 // ---------------------------------------------------------------------------------
 
 // The law of a row whose chunk sums are complete; called by the whole block, every thread gets it.
-// `weighted` and `sum_out` may be null.
-template <bool kTruncate, class T>
-__device__ RowStats finish_row(const RowView<T>& row, const RequestParams& params,
-                               const ChunkSum* sums, const float* weighted, int64_t num_ids,
-                               RowSum* sum_out) {
+// Where the law is truncated the sums become those of what is left. `weighted` and `sum_out` may be
+// null.
+template <bool kTruncate, bool kWeighted, class T>
+__device__ RowStats finish_row(const RowView<T>& row, const RequestParams& params, ChunkSum* sums,
+                               float* weighted, int64_t num_ids, RowSum* sum_out) {
   struct Combined {
     RowSum sum;
     int greedy_id;
   };
   Combined& combined = gpu::shared<Combined>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int chunks = static_cast<int>(num_chunks(row.size));
   const float inv_temperature = params.inv_temperature;
   if (thread < kWarpLanes) {
-    const RowSum sum = combine_chunks(sums, weighted, static_cast<int>(num_chunks(row.size)),
-                                      inv_temperature, thread);
+    const RowSum sum = combine_chunks(sums, weighted, chunks, inv_temperature, thread);
     int greedy_id = 0;
     if (inv_temperature == INFINITY && !sum.is_invalid && sum.max_logit > neg_inf()) {
       greedy_id = lowest_id_with(row, sum.best_chunk, sum.max_logit, thread);
@@ -483,7 +570,7 @@ __device__ RowStats finish_row(const RowView<T>& row, const RequestParams& param
     if (thread == 0) combined = {sum, greedy_id};
   }
   __syncthreads();
-  const RowSum sum = combined.sum;
+  RowSum sum = combined.sum;
   const int greedy_id = combined.greedy_id;
   __syncthreads();  // before the next row of this block
   if (sum_out != nullptr) *sum_out = sum;
@@ -491,13 +578,18 @@ __device__ RowStats finish_row(const RowView<T>& row, const RequestParams& param
   if (sum.max_logit == neg_inf()) return empty_stats(inv_temperature);
   if (inv_temperature == INFINITY) return greedy_stats(sum.max_logit, greedy_id);
   RowStats stats{sum.max_logit, inv_temperature, 0.0f, neg_inf()};
-  double kept = sum.total;
   if (kTruncate && is_truncating(params, num_ids)) {
-    const Truncation truncation = truncate_row(row, params, sums, sum, num_ids);
-    stats.cutoff = truncation.cutoff;
-    kept = truncation.kept;
+    stats.cutoff = truncate_row<kWeighted>(row, params, sums, weighted, sum, num_ids);
+    if (thread < kWarpLanes) {
+      const RowSum kept = combine_chunks(sums, weighted, chunks, inv_temperature, thread);
+      if (thread == 0) combined.sum = kept;
+    }
+    __syncthreads();
+    sum = combined.sum;
+    __syncthreads();  // before the next row of this block
+    if (sum_out != nullptr) *sum_out = sum;
   }
-  stats.log_normalizer = static_cast<float>(log(kept));
+  stats.log_normalizer = static_cast<float>(log(sum.total));
   return stats;
 }
 
@@ -534,11 +626,11 @@ __device__ __forceinline__ bool row_law(const RowView<T>& row, const RequestPara
     if (lane == 0) sums[chunk] = {sum.max_logit, sum.sum};
   }
   if (!is_last_block(ticket, groups)) return false;
-  *stats = finish_row<kTruncate>(row, params, sums, nullptr, num_ids, nullptr);
+  *stats = finish_row<kTruncate, false>(row, params, sums, nullptr, num_ids, nullptr);
   return true;
 }
 
-// Mass of a chunk of an untruncated law (or of one whose sums leave out what the cutoff does).
+// Mass of a chunk, from the sums that finish_row left.
 __device__ __forceinline__ double mass_of_chunk(const RowStats& stats, const ChunkSum& sum) {
   if (!(sum.sum > 0.0f)) return 0.0;
   const double exponent = (static_cast<double>(sum.max_logit) - stats.max_logit) *

@@ -57,12 +57,15 @@ cudaError_t draft_sample_cuda(const DraftSampleCuda& call, void* workspace, cuda
     if (error != cudaSuccess) return error;
   }
   const dim3 grid = row_grid(blocks_for(num_chunks(vocab_size), kBlockWarps), call.batch_size);
-  return dispatch(
-      call.draft_logits.dtype, may_truncate(call.params), [&](auto type, auto truncate) {
+  error =
+      dispatch(call.draft_logits.dtype, may_truncate(call.params), [&](auto type, auto truncate) {
         using T = typename decltype(type)::type;
         return gpu::launch(grid, dim3(kBlockThreads), 0, stream,
                            draft_sample_kernel<T, decltype(truncate)::value>, arguments);
       });
+  if (error != cudaSuccess || !call.kernel.is_given()) return error;
+  return gpu::launch(dim3(static_cast<unsigned>(call.batch_size)), dim3(kBlockThreads), 0, stream,
+                     redistribute_kernel<kBlockThreads>, call);
 }
 
 }  // namespace hetero_spec

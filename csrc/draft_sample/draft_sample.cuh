@@ -2,12 +2,14 @@
 // draft_sample on the device. Grid: x = group of kBlockWarps chunks, y and z = request. Warp ->
 // chunk; the last block of a request makes the row's law, its entropy, and draws. Passes over
 // memory: one read of the row, and one chunk of it again for the draw; a truncated row is read
-// again by one block, for the cutoff and for the masses of what it leaves.
-// Numerics: float32 inside a chunk, float64 across chunks.
+// twice more at most by one block, for the cutoff and with it the masses of what it leaves.
+// An RDK kernel adds a second launch, block -> request: the mass that leaks, if it has to be
+// summed, and one thread moves the token. Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
 #include "common/draw.cuh"
 #include "common/philox.h"
+#include "common/rdk.cuh"
 #include "common/row_law.cuh"
 #include "draft_sample/draft_sample_cuda.h"
 
@@ -23,11 +25,22 @@ struct DraftSampleArguments {
   unsigned* tickets;       // [B], 0
 };
 
+// The request's random number of one stream.
+__device__ __forceinline__ double uniform_of(const DraftSampleCuda& call, int64_t request_idx,
+                                             Stream stream) {
+  if (call.uniform_samples == nullptr) {
+    return uniform_sample(call.seeds[request_idx], call.positions[request_idx], stream);
+  }
+  if (!call.kernel.is_given()) return call.uniform_samples[request_idx];
+  const int column = stream == Stream::kPropose ? 0 : (stream == Stream::kLeak ? 1 : 2);
+  return call.uniform_samples[3 * request_idx + column];
+}
+
 template <class T>
 __device__ __forceinline__ void sum_chunk_for_entropy(const RowView<T>& row, int chunk, int lane,
-                                                      float scale, float cutoff, ChunkSum* sums,
+                                                      float scale, ChunkSum* sums,
                                                       float* weighted_sums) {
-  const LawSum sum = sum_chunk<true>(row, chunk, lane, scale, cutoff);
+  const LawSum sum = sum_chunk<true>(row, chunk, lane, scale, neg_inf());
   if (lane != 0) return;
   sums[chunk] = {sum.max_logit, sum.sum};
   weighted_sums[chunk] = sum.weighted * kLn2;  // exponents of two -> nats
@@ -70,9 +83,6 @@ __device__ int draw_id(const RowView<T>& row, const RowStats& stats, const Chunk
 template <class T, bool kTruncate>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     draft_sample_kernel(DraftSampleArguments arguments) {
-  struct Shared {
-    RowSum sum;
-  };
   const DraftSampleCuda& call = arguments.call;
   const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (request_idx >= call.batch_size) return;
@@ -85,40 +95,24 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int own_chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
   const float scale = exponent_scale(params.inv_temperature);
   if (own_chunk < chunks) {
-    sum_chunk_for_entropy(row, own_chunk, lane, scale, neg_inf(), sums, weighted_sums);
+    sum_chunk_for_entropy(row, own_chunk, lane, scale, sums, weighted_sums);
   }
   if (!is_last_block(arguments.tickets + request_idx, gridDim.x)) return;
 
   const int64_t num_ids = arguments.num_ids == nullptr ? row.size : *arguments.num_ids;
   RowSum sum;
-  const RowStats stats = finish_row<kTruncate>(row, params, sums, weighted_sums, num_ids, &sum);
+  const RowStats stats =
+      finish_row<kTruncate, true>(row, params, sums, weighted_sums, num_ids, &sum);
   const bool is_law = !is_invalid(stats) && !is_empty(stats);
   int id = -1;
   float entropy = 0.0f;
   if (is_law && is_greedy(stats)) {
     id = static_cast<int>(greedy_id(stats));
   } else if (is_law) {
-    if (kTruncate && is_truncated(stats)) {  // the sums again, of what the cutoff leaves
-      for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
-        sum_chunk_for_entropy(row, chunk, lane, scale, stats.cutoff, sums, weighted_sums);
-      }
-      __syncthreads();
-      Shared& shared = gpu::shared<Shared>();
-      if (thread < kWarpLanes) {
-        const RowSum kept =
-            combine_chunks(sums, weighted_sums, chunks, params.inv_temperature, thread);
-        if (thread == 0) shared.sum = kept;
-      }
-      __syncthreads();
-      sum = shared.sum;
-    }
     const double nats = log(sum.total) - sum.weighted / sum.total;
     entropy = nats > 0.0 ? static_cast<float>(nats) : 0.0f;
-    const double uniform = call.uniform_samples != nullptr
-                               ? call.uniform_samples[request_idx]
-                               : uniform_sample(call.seeds[request_idx],
-                                                call.positions[request_idx], Stream::kPropose);
-    id = draw_id(row, stats, sums, arguments.masses + request_idx * chunks, uniform);
+    id = draw_id(row, stats, sums, arguments.masses + request_idx * chunks,
+                 uniform_of(call, request_idx, Stream::kPropose));
   }
   if (thread != 0) return;
   const bool is_drawn = id >= 0;
@@ -130,6 +124,27 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   call.entropy[request_idx] = entropy;
   call.max_prob[request_idx] =
       is_drawn ? law_prob(stats, stats.max_logit, is_greedy(stats) ? id : 0) : 0.0f;
+}
+
+// After draft_sample_kernel. Grid: x = request. kThreads only so that it is a template.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) redistribute_kernel(DraftSampleCuda call) {
+  const int64_t request_idx = blockIdx.x;
+  const int64_t source = call.target_token_ids[request_idx];
+  const DraftRow draft{call.draft_logits, request_idx, call.stats[request_idx],
+                       call.target_to_draft_ids};
+  float leaked = 0.0f;
+  if (has_id(call.kernel, source)) leaked = leaked_mass_by_block(call.kernel, draft);
+  __syncthreads();  // all have read the source
+  if (threadIdx.x != 0) return;
+  call.leaked_mass[request_idx] = leaked;
+  if (!has_id(call.kernel, source)) return;
+  const int64_t token =
+      redistributed(call.kernel, source, uniform_of(call, request_idx, Stream::kLeak),
+                    uniform_of(call, request_idx, Stream::kRedraw));
+  call.target_token_ids[request_idx] = static_cast<int32_t>(token);
+  call.draft_token_ids[request_idx] = static_cast<int32_t>(draft_id_of(draft, token));
+  call.probs[request_idx] = rdk_prob_at(call.kernel, draft, leaked, token);
 }
 
 }  // namespace hetero_spec

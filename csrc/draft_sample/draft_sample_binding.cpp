@@ -75,72 +75,62 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   return out;
 }
 
-using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-// The op's results, in the schema's order; leaked_mass is empty without a kernel.
+// The results: new tensors, or the caller's (the .out overload). leaked_mass is empty, or null if
+// the caller gives none, without a kernel.
 struct Results {
-  Tensor target_token_ids, draft_token_ids, probs, stats, entropy, max_prob, leaked_mass;
+  Tensor target_token_ids, draft_token_ids, probs, stats, entropy, max_prob;
+  std::optional<Tensor> leaked_mass;
 
-  Results(const Tensor& like, int64_t batch_size, bool has_kernel)
-      : target_token_ids(new_tensor(like, {batch_size}, ScalarType::Int)),
-        draft_token_ids(new_tensor(like, {batch_size}, ScalarType::Int)),
-        probs(new_tensor(like, {batch_size}, ScalarType::Float)),
-        stats(new_tensor(like, {batch_size, 4}, ScalarType::Float)),
-        entropy(new_tensor(like, {batch_size}, ScalarType::Float)),
-        max_prob(new_tensor(like, {batch_size}, ScalarType::Float)),
-        leaked_mass(new_tensor(like, {has_kernel ? batch_size : 0}, ScalarType::Float)) {}
-
-  DraftSampleOutputs pointers() {
-    return {static_cast<int32_t*>(target_token_ids.mutable_data_ptr()),
-            static_cast<int32_t*>(draft_token_ids.mutable_data_ptr()),
-            static_cast<float*>(probs.mutable_data_ptr()),
-            static_cast<RowStats*>(stats.mutable_data_ptr()),
-            static_cast<float*>(entropy.mutable_data_ptr()),
-            static_cast<float*>(max_prob.mutable_data_ptr()),
-            static_cast<float*>(leaked_mass.mutable_data_ptr())};
-  }
-
-  Outputs tuple() const {
-    return {target_token_ids, draft_token_ids, probs, stats, entropy, max_prob, leaked_mass};
+  DraftSampleOutputs pointers() const {
+    return {
+        static_cast<int32_t*>(target_token_ids.mutable_data_ptr()),
+        static_cast<int32_t*>(draft_token_ids.mutable_data_ptr()),
+        static_cast<float*>(probs.mutable_data_ptr()),
+        static_cast<RowStats*>(stats.mutable_data_ptr()),
+        static_cast<float*>(entropy.mutable_data_ptr()),
+        static_cast<float*>(max_prob.mutable_data_ptr()),
+        leaked_mass.has_value() ? static_cast<float*>(leaked_mass->mutable_data_ptr()) : nullptr};
   }
 };
 
-Outputs draft_sample(const Tensor& draft_logits, const std::optional<Tensor>& draft_to_target_ids,
-                     const std::optional<Tensor>& target_to_draft_ids,
-                     const std::optional<Tensor>& temperature, const std::optional<Tensor>& top_k,
-                     const std::optional<Tensor>& top_p, const std::optional<Tensor>& min_p,
-                     double default_temperature, int64_t default_top_k, double default_top_p,
-                     double default_min_p, const std::optional<Tensor>& seeds,
-                     const std::optional<Tensor>& positions,
-                     const std::optional<Tensor>& uniform_samples,
-                     const std::vector<Tensor>& kernel, int64_t kernel_parts,
-                     double constant_leak) {
-  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
-                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
-                            {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
-                             default_top_p, default_min_p});
-  Results results(draft_logits, call.batch_size, call.kernel.is_given());
+Results new_results(const Call& call, const Tensor& like) {
+  const int64_t batch_size = call.batch_size;
+  return {new_tensor(like, {batch_size}, ScalarType::Int),
+          new_tensor(like, {batch_size}, ScalarType::Int),
+          new_tensor(like, {batch_size}, ScalarType::Float),
+          new_tensor(like, {batch_size, 4}, ScalarType::Float),
+          new_tensor(like, {batch_size}, ScalarType::Float),
+          new_tensor(like, {batch_size}, ScalarType::Float),
+          new_tensor(like, {call.kernel.is_given() ? batch_size : 0}, ScalarType::Float)};
+}
+
+Results checked_results(const Results& given, const Call& call, const Tensor& like) {
+  const int64_t batch_size = call.batch_size;
+  const auto check = [&](const Tensor& tensor, ScalarType dtype, const char* argument) {
+    check_output(tensor, dtype, {batch_size}, like, kOp, argument);
+  };
+  check(given.target_token_ids, ScalarType::Int, "target_token_ids");
+  check(given.draft_token_ids, ScalarType::Int, "draft_token_ids");
+  check(given.probs, ScalarType::Float, "probs");
+  check_output(given.stats, ScalarType::Float, {batch_size, 4}, like, kOp, "stats");
+  check(given.entropy, ScalarType::Float, "entropy");
+  check(given.max_prob, ScalarType::Float, "max_prob");
+  STD_TORCH_CHECK(given.leaked_mass.has_value() == call.kernel.is_given(), kOp,
+                  ": leaked_mass must be given exactly if a kernel is");
+  if (given.leaked_mass.has_value()) check(*given.leaked_mass, ScalarType::Float, "leaked_mass");
+  return given;
+}
+
+using Run = void (*)(const Call& call, const Tensor& draft_logits, const DraftSampleOutputs& out);
+
+void run_on_cpu(const Call& call, const Tensor&, const DraftSampleOutputs& out) {
   draft_sample_cpu(call.logits, call.batch_size, call.draft_to_target_ids, call.target_to_draft_ids,
-                   call.kernel, call.params, call.uniforms, results.pointers(), torch_parallel());
-  return results.tuple();
+                   call.kernel, call.params, call.uniforms, out, torch_parallel());
 }
 
 #if defined(HETERO_SPEC_WITH_CUDA)
-Outputs draft_sample_on_cuda(
-    const Tensor& draft_logits, const std::optional<Tensor>& draft_to_target_ids,
-    const std::optional<Tensor>& target_to_draft_ids, const std::optional<Tensor>& temperature,
-    const std::optional<Tensor>& top_k, const std::optional<Tensor>& top_p,
-    const std::optional<Tensor>& min_p, double default_temperature, int64_t default_top_k,
-    double default_top_p, double default_min_p, const std::optional<Tensor>& seeds,
-    const std::optional<Tensor>& positions, const std::optional<Tensor>& uniform_samples,
-    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak) {
+void run_on_cuda(const Call& call, const Tensor& draft_logits, const DraftSampleOutputs& out) {
   const torch::stable::accelerator::DeviceGuard guard(draft_logits.get_device_index());
-  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
-                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
-                            {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
-                             default_top_p, default_min_p});
-  Results results(draft_logits, call.batch_size, call.kernel.is_given());
-  const DraftSampleOutputs out = results.pointers();
   const DraftSampleCuda cuda{device_logits(call.logits),
                              call.batch_size,
                              call.draft_to_target_ids,
@@ -160,16 +150,61 @@ Outputs draft_sample_on_cuda(
   Tensor workspace = new_workspace(draft_logits, draft_sample_cuda_workspace(cuda));
   check_launch(draft_sample_cuda(cuda, workspace.mutable_data_ptr(), current_stream(draft_logits)),
                kOp);
-  return results.tuple();
 }
 #endif
 
+template <Run run>
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> draft_sample(
+    const Tensor& draft_logits, const std::optional<Tensor>& draft_to_target_ids,
+    const std::optional<Tensor>& target_to_draft_ids, const std::optional<Tensor>& temperature,
+    const std::optional<Tensor>& top_k, const std::optional<Tensor>& top_p,
+    const std::optional<Tensor>& min_p, double default_temperature, int64_t default_top_k,
+    double default_top_p, double default_min_p, const std::optional<Tensor>& seeds,
+    const std::optional<Tensor>& positions, const std::optional<Tensor>& uniform_samples,
+    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak) {
+  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
+                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
+                            {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
+                             default_top_p, default_min_p});
+  const Results results = new_results(call, draft_logits);
+  run(call, draft_logits, results.pointers());
+  return {results.target_token_ids, results.draft_token_ids, results.probs,       results.stats,
+          results.entropy,          results.max_prob,        *results.leaked_mass};
+}
+
+template <Run run>
+void draft_sample_out(const Tensor& draft_logits, const std::optional<Tensor>& draft_to_target_ids,
+                      const std::optional<Tensor>& target_to_draft_ids,
+                      const std::optional<Tensor>& temperature, const std::optional<Tensor>& top_k,
+                      const std::optional<Tensor>& top_p, const std::optional<Tensor>& min_p,
+                      double default_temperature, int64_t default_top_k, double default_top_p,
+                      double default_min_p, const std::optional<Tensor>& seeds,
+                      const std::optional<Tensor>& positions,
+                      const std::optional<Tensor>& uniform_samples,
+                      const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak,
+                      const Tensor& target_token_ids, const Tensor& draft_token_ids,
+                      const Tensor& probs, const Tensor& stats, const Tensor& entropy,
+                      const Tensor& max_prob, const std::optional<Tensor>& leaked_mass) {
+  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
+                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
+                            {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
+                             default_top_p, default_min_p});
+  const Results results = checked_results(
+      {target_token_ids, draft_token_ids, probs, stats, entropy, max_prob, leaked_mass}, call,
+      draft_logits);
+  run(call, draft_logits, results.pointers());
+}
+
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CPU, m) { m.impl("draft_sample", TORCH_BOX(&draft_sample)); }
+STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CPU, m) {
+  m.impl("draft_sample", TORCH_BOX(&draft_sample<run_on_cpu>));
+  m.impl("draft_sample.out", TORCH_BOX(&draft_sample_out<run_on_cpu>));
+}
 #if defined(HETERO_SPEC_WITH_CUDA)
 STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CUDA, m) {
-  m.impl("draft_sample", TORCH_BOX(&draft_sample_on_cuda));
+  m.impl("draft_sample", TORCH_BOX(&draft_sample<run_on_cuda>));
+  m.impl("draft_sample.out", TORCH_BOX(&draft_sample_out<run_on_cuda>));
 }
 #endif
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/device_logits.cuh"
+#include "common/rdk.h"
 #include "common/row_law.h"
 #include "common/sampling_params.h"
 
@@ -17,8 +18,10 @@ struct DraftSampleCuda {
   DeviceLogits draft_logits;  // [B, Vd]; all pointers, here and below, are on the device
   int64_t batch_size;
   const int32_t* draft_to_target_ids;  // [Vd] or null: same ids
+  const int32_t* target_to_draft_ids;  // [V], its inverse: read with a kernel
+  RdkKernel kernel;
   SamplingParams params;
-  const double* uniform_samples;  // [B] or null: then
+  const double* uniform_samples;  // [B], with a kernel [B, 3], or null: then
   const int64_t* seeds;           // [B]
   const int64_t* positions;       // [B]
   int32_t* target_token_ids;      // [B], and so all outputs
@@ -27,6 +30,7 @@ struct DraftSampleCuda {
   RowStats* stats;
   float* entropy;
   float* max_prob;
+  float* leaked_mass;  // null without a kernel
 };
 
 // Bytes of device memory that one call needs; its contents do not matter.

@@ -39,6 +39,7 @@ void mix_row(const RdkRedistribute& call, const float* law, const std::vector<in
     for (const int32_t source : ids) {
       const float mass = kernel.spread[source] * law[source];
       if (!(mass > 0.0f)) continue;
+      spread[source] -= mass;
       const RdkEntries entries = entries_of(kernel.row_offsets, source, kernel.num_entries);
       for (int64_t at = entries.begin; at < entries.end; ++at) {
         const int64_t id = kernel.column_ids[at];

@@ -9,6 +9,7 @@ namespace {
 
 struct Workspace {
   RejectionSampleArguments arguments;
+  float* leaked_mass;  // null where nothing has to be summed
   uint32_t* mask;
   int32_t* num_ids;
   void* zeroed;  // cleared before the kernels, in one piece
@@ -18,6 +19,11 @@ struct Workspace {
 
 bool makes_draft_laws(const RejectionSampleCuda& call) {
   return call.draft_logits.data != nullptr && call.draft_stats == nullptr;
+}
+
+bool sums_leaked_mass(const RejectionSampleCuda& call) {
+  return call.draft_logits.data != nullptr && call.draft_leaked_mass == nullptr &&
+         call.kernel.needs_leaked_mass();
 }
 
 // Residuals of a request whose masses are kept at once.
@@ -52,6 +58,11 @@ Workspace lay_out(const RejectionSampleCuda& call, void* base) {
   if (makes_laws) {
     arguments.draft_sums = layout.take<ChunkSum>(tokens * num_chunks(call.draft_logits.vocab_size));
     arguments.draft_stats = layout.take<RowStats>(tokens);
+  }
+  arguments.leaked_mass = call.draft_leaked_mass;
+  if (sums_leaked_mass(call)) {
+    out.leaked_mass = layout.take<float>(tokens);
+    arguments.leaked_mass = out.leaked_mass;
   }
   if (makes_mask) {
     arguments.mask = out.mask;
@@ -99,10 +110,19 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
   error = cudaMemsetAsync(arguments.stop_at, kBeyondAnyPosition,
                           static_cast<std::size_t>(batch) * sizeof(int32_t), stream);
   if (error != cudaSuccess) return error;
-  if (makes_draft_laws(call) && call.ragged.max_draft_tokens > 0 && call.ragged.num_tokens > 0) {
+  const bool has_drafts = call.ragged.max_draft_tokens > 0 && call.ragged.num_tokens > 0;
+  if (makes_draft_laws(call) && has_drafts) {
     error = launch_draft_laws(space, stream);
     if (error != cudaSuccess) return error;
   }
+  if (sums_leaked_mass(call) && has_drafts) {
+    error = gpu::launch(dim3(static_cast<unsigned>(batch * call.ragged.max_draft_tokens)),
+                        dim3(kBlockThreads), 0, stream, leaked_mass_kernel<kBlockThreads>,
+                        arguments, space.leaked_mass);
+    if (error != cudaSuccess) return error;
+  }
+  const bool has_kernel =
+      call.draft_logits.data != nullptr && call.kernel.is_given() && !call.kernel.is_identity();
   const unsigned groups = blocks_for(num_chunks(call.target_logits.vocab_size), kBlockWarps);
   const dim3 rows = row_grid(groups, batch * (call.ragged.max_draft_tokens + 1));
   const dim3 residuals = row_grid(groups, batch * num_residuals(call));
@@ -113,8 +133,13 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
             gpu::launch(rows, dim3(kBlockThreads), 0, stream,
                         target_rows_kernel<T, decltype(truncate)::value>, arguments);
         if (failed != cudaSuccess) return failed;
-        return gpu::launch(residuals, dim3(kBlockThreads), 0, stream,
-                           call.block_rule ? block_rule_kernel<T> : draw_kernel<T>, arguments);
+        const auto draw = [&](auto rdk) {
+          constexpr bool kRdk = decltype(rdk)::value;
+          return gpu::launch(residuals, dim3(kBlockThreads), 0, stream,
+                             call.block_rule ? block_rule_kernel<T, kRdk> : draw_kernel<T, kRdk>,
+                             arguments);
+        };
+        return has_kernel ? draw(std::true_type{}) : draw(std::false_type{});
       });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rejection_sample on the device, in two kernels (three where the draft laws have to be made
-// first).
+// first, one more where the mass that an RDK kernel leaks has to be summed).
 //
 //   rows kernel   block -> (position, request, group of kBlockWarps chunks), warp -> chunk. The
 //   last
@@ -18,20 +18,12 @@
 // target_prob.
 #pragma once
 
-#include "common/draw.cuh"
+#include "common/rdk.cuh"
 #include "common/row_law.cuh"
-#include "common/status.h"
+#include "common/verify.cuh"
 #include "rejection_sample/rejection_sample_cuda.h"
 
 namespace hetero_spec {
-
-// What the test of a row's draft token has to go by.
-struct RowTest {
-  enum State : int32_t { kNoLaw, kNoDraft, kOutOfRange, kDraftZero, kSound };
-  State state;
-  float target_prob;  // of the draft token, if sound
-  float draft_prob;
-};
 
 struct RejectionSampleArguments {
   RejectionSampleCuda call;
@@ -42,31 +34,15 @@ struct RejectionSampleArguments {
   ChunkSum* draft_sums;   // [N, draft chunks], draft_stats [N] and draft_tickets [N], 0: only where
   RowStats* draft_stats;  // the laws are made here
   unsigned* draft_tickets;
-  const uint32_t* mask;  // of the drafter's ids, with their number; null without a map
+  const float* leaked_mass;  // [N], where the kernel needs it
+  const uint32_t* mask;      // of the drafter's ids, with their number; null without a map
   const int32_t* num_ids;
   int32_t* stop_at;        // [B], larger than any position
   double* masses;          // [B, positions, chunks]; positions = K for the block rule, else 1
   unsigned* draw_tickets;  // [B], 0
 };
 
-// Draft tokens that count, as ragged.h has it; by one warp, all lanes get it.
-__device__ __forceinline__ int64_t count_draft_tokens(const Ragged& ragged, int64_t request_idx,
-                                                      int lane) {
-  const int64_t begin = first_token(ragged, request_idx);
-  const int64_t end = clamp_offset(ragged.cu_num_draft_tokens[request_idx + 1], ragged.num_tokens);
-  const int64_t limit =
-      end - begin < ragged.max_draft_tokens ? end - begin : ragged.max_draft_tokens;
-  for (int64_t first = 0; first < limit; first += kWarpLanes) {
-    const int64_t at = first + lane;
-    const bool ends = at < limit && ragged.draft_token_ids[begin + at] == kPlaceholderTokenId;
-    const unsigned ended = __ballot_sync(kAllLanes, ends);
-    if (ended != 0) return first + __ffs(static_cast<int>(ended)) - 1;
-  }
-  return limit > 0 ? limit : 0;
-}
-
-// ---- laws of the draft rows
-// ----------------------------------------------------------------------
+// ---- laws of the draft rows ---------------------------------------------------------------------
 
 // Grid: x = group of chunks, y and z = position * B + request.
 template <class T, bool kTruncate>
@@ -92,14 +68,46 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (threadIdx.x == 0) arguments.draft_stats[row] = stats;
 }
 
-// ---- target rows
-// ---------------------------------------------------------------------------------
+// Whether the draft laws are others than the drafter's.
+__device__ __forceinline__ bool is_redistributed(const RejectionSampleCuda& call) {
+  return call.kernel.is_given() && !call.kernel.is_identity();
+}
+
+__device__ __forceinline__ DraftRow draft_row_of(const RejectionSampleCuda& call, int64_t draft_row,
+                                                 const RowStats& stats) {
+  return {call.draft_logits, draft_row, stats, call.target_to_draft_ids};
+}
+
+// What leaks from a draft row; the row itself may be no law.
+__device__ __forceinline__ float leaked_mass_of(const RejectionSampleArguments& arguments,
+                                                int64_t draft_row) {
+  const RdkKernel& kernel = arguments.call.kernel;
+  return kernel.needs_leaked_mass() ? arguments.leaked_mass[draft_row] : leak_of(kernel, 0);
+}
+
+// Grid: x = position * B + request; a block sums one draft row.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    leaked_mass_kernel(RejectionSampleArguments arguments, float* leaked_mass) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t position = blockIdx.x / call.ragged.batch_size;
+  const int64_t request_idx = blockIdx.x % call.ragged.batch_size;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  if (position >= count_draft_tokens(call.ragged, request_idx, lane)) return;
+  const int64_t row = first_token(call.ragged, request_idx) + position;
+  const float mass =
+      leaked_mass_by_block(call.kernel, draft_row_of(call, row, arguments.draft_stats[row]));
+  if (threadIdx.x == 0) leaked_mass[row] = mass;
+}
+
+// ---- target rows --------------------------------------------------------------------------------
 
 __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& arguments,
                                             int64_t request_idx, int64_t position, bool has_draft,
                                             const RowStats& stats) {
   const RejectionSampleCuda& call = arguments.call;
-  if (is_invalid(stats) || is_empty(stats)) return {RowTest::kNoLaw, 0.0f, 0.0f};
+  if (is_invalid(stats)) return {RowTest::kTargetInvalid, 0.0f, 0.0f};
+  if (is_empty(stats)) return {RowTest::kTargetEmpty, 0.0f, 0.0f};
   if (!has_draft) return {RowTest::kNoDraft, 0.0f, 0.0f};
   const int64_t draft_row = first_token(call.ragged, request_idx) + position;
   const int64_t token = call.ragged.draft_token_ids[draft_row];
@@ -109,7 +117,11 @@ __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& argu
   const int64_t row = target_row(call.ragged, request_idx, position);
   const float target_prob = law_prob(stats, logit_at(call.target_logits, row, token), token);
   float draft_prob = 1.0f;  // of a one-hot draft
-  if (call.draft_logits.data != nullptr) {
+  if (call.draft_logits.data != nullptr && is_redistributed(call)) {
+    draft_prob =
+        rdk_prob_at(call.kernel, draft_row_of(call, draft_row, arguments.draft_stats[draft_row]),
+                    leaked_mass_of(arguments, draft_row), token);
+  } else if (call.draft_logits.data != nullptr) {
     const int64_t id =
         call.target_to_draft_ids == nullptr ? token : call.target_to_draft_ids[token];
     draft_prob = 0.0f;
@@ -167,15 +179,11 @@ __global__ void __launch_bounds__(kBlockThreads, kTruncate ? 2 : 3)
     }
     return;
   }
-  // Strictly less, with a uniform in [0, 1): a token that the target excludes is never accepted.
-  const double uniform = accept_uniform(call.uniforms, request_idx, row, position);
-  const bool accepted = test.state == RowTest::kSound &&
-                        uniform * test.draft_prob < static_cast<double>(test.target_prob);
+  const bool accepted = test.accepts(accept_uniform(call.uniforms, request_idx, row, position));
   if (!accepted) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));
 }
 
-// ---- where a request stops
-// -----------------------------------------------------------------------
+// ---- where a request stops ----------------------------------------------------------------------
 
 // Position at which the pass over the rows saw the request stop. Held inside its draft: with broken
 // offsets two requests share rows, and neither may have been seen to stop.
@@ -196,6 +204,7 @@ struct Stop {
   float scale;        // of the target law in the residual
   int32_t status;
   RowStats target, draft;
+  float leaked_mass;  // of the draft row
 };
 
 // Fills in what follows from the position; the scale is the caller's.
@@ -208,35 +217,30 @@ __device__ __forceinline__ Stop stop_at_position(const RejectionSampleArguments&
   stop.draft_row = first_token(call.ragged, request_idx) + position;
   stop.scale = 1.0f;
   stop.target = arguments.target_stats[stop.row];
-  const RowTest::State state = arguments.tests[stop.row].state;
-  switch (state) {
-    case RowTest::kNoLaw: {
-      const bool is_sound_params = !(request_params(call.params, request_idx).inv_temperature !=
-                                     request_params(call.params, request_idx).inv_temperature);
-      stop.status = is_empty(stop.target) ? kTargetEmpty
-                    : is_sound_params     ? kTargetNan
-                                          : kInvalidParameter;
-      break;
-    }
-    case RowTest::kOutOfRange:
-      stop.status = kDraftOutOfRange;
-      break;
-    case RowTest::kDraftZero:
-      stop.status = kDraftZero;
-      break;
-    default:
-      break;
+  const RowTest test = arguments.tests[stop.row];
+  const RowTest::State state = test.state;
+  stop.status = test.status();
+  if (state == RowTest::kTargetInvalid) {
+    const float inv_temperature = request_params(call.params, request_idx).inv_temperature;
+    if (inv_temperature != inv_temperature) stop.status = kInvalidParameter;
   }
   stop.is_residual = state == RowTest::kDraftZero || state == RowTest::kSound;
+  // Broken offsets again: the test may be that of another request's token.
+  const int64_t token = stop.draft_row < call.ragged.num_tokens
+                            ? call.ragged.draft_token_ids[stop.draft_row]
+                            : kPlaceholderTokenId;
+  stop.is_residual &= token >= 0 && token < call.target_logits.vocab_size;
   if (stop.is_residual && call.draft_logits.data != nullptr) {
     stop.draft = arguments.draft_stats[stop.draft_row];
+    if (is_redistributed(call)) stop.leaked_mass = leaked_mass_of(arguments, stop.draft_row);
   }
   return stop;
 }
 
 // Weights of kSteps warp steps from id `first` on: max(0, scale * target - draft), or the target
-// law; 0 beyond the row. NaN of an invalid draft row is kept.
-template <int kSteps, class T>
+// law; 0 beyond the row. NaN of an invalid draft row is kept. kRdk: a kernel redistributes the
+// draft.
+template <int kSteps, class T, bool kRdk>
 __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, const Stop& stop,
                                              bool is_residual, int64_t first, int lane,
                                              float (&weight)[kSteps][kPack<T>]) {
@@ -268,6 +272,24 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
   }
   const int draft_size = static_cast<int>(call.draft_logits.vocab_size);
   const LawLoop draft(stop.draft);
+  if constexpr (kRdk) {
+    if (is_empty(stop.draft)) return;  // nothing to take away
+    const DraftRow row = draft_row_of(call, stop.draft_row, stop.draft);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const int id = base + step * kStep + n;
+        if (id >= size) continue;
+        const float draft_prob = is_invalid(stop.draft) ? quiet_nan()
+                                                        : rdk_prob_in_loop(call.kernel, row, draft,
+                                                                           stop.leaked_mass, id);
+        const float rest = stop.scale * weight[step][n] - draft_prob;
+        weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+      }
+    }
+    return;
+  }
   if (call.target_to_draft_ids == nullptr && call.draft_logits.dtype == call.target_logits.dtype) {
     float logit[kSteps][kPack<T>];
     load_steps(row_of<T>(call.draft_logits, stop.draft_row, nullptr), first, lane, logit);
@@ -300,7 +322,7 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
 }
 
 // Mass of one chunk, by one warp; all lanes get it.
-template <class T>
+template <class T, bool kRdk>
 __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, const Stop& stop,
                                             bool is_residual, int64_t chunk, int lane) {
   // Two rows are loaded together, so half of a batch of each.
@@ -310,7 +332,7 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
   for (int64_t first = begin; first < begin + kChunk && first < call.target_logits.vocab_size;
        first += kSteps * kStep) {
     float weight[kSteps][kPack<T>];
-    load_weights<kSteps, T>(call, stop, is_residual, first, lane, weight);
+    load_weights<kSteps, T, kRdk>(call, stop, is_residual, first, lane, weight);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -320,108 +342,35 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
   return warp_sum(mass);
 }
 
-// The pass over the rows left the sums of an untruncated law: its masses cost no read.
-__device__ __forceinline__ bool has_known_masses(const RowStats& stats) {
-  return !is_truncated(stats) && !is_greedy(stats);
-}
-
-// Masses of the target law at the stop, by the whole block.
-template <class T>
-__device__ void target_masses(const RejectionSampleArguments& arguments, const Stop& stop,
-                              double* masses) {
-  const RejectionSampleCuda& call = arguments.call;
-  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
-  if (has_known_masses(stop.target)) {
-    const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
-    for (int chunk = thread; chunk < chunks; chunk += kBlockThreads) {
-      masses[chunk] = mass_of_chunk(stop.target, sums[chunk]);
-    }
-  } else {
-    for (int chunk = thread / kWarpLanes; chunk < chunks; chunk += kBlockWarps) {
-      const float mass = chunk_mass<T>(call, stop, false, chunk, lane);
-      if (lane == 0) masses[chunk] = mass;
-    }
+// Masses of the target law at the stop, by the whole block: the pass over the rows left them. Not
+// of a greedy law.
+__device__ __forceinline__ void target_masses(const RejectionSampleArguments& arguments,
+                                              const Stop& stop, double* masses) {
+  const int chunks = static_cast<int>(num_chunks(arguments.call.target_logits.vocab_size));
+  const ChunkSum* sums = arguments.target_sums + stop.row * chunks;
+  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kBlockThreads) {
+    masses[chunk] = mass_of_chunk(stop.target, sums[chunk]);
   }
   __syncthreads();  // within the block only: others do not read them
 }
 
 // Draws from the masses of one law, by the whole block; -1 if they are no law.
-template <class T>
+template <class T, bool kRdk>
 __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_residual,
                     const double* masses, double uniform) {
-  struct Shared {
-    ChosenChunk chunk;
-  };
-  Shared& shared = gpu::shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kWarpLanes) {
-    const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
-    const ChosenChunk chosen = choose_chunk(masses, chunks, uniform, thread);
-    if (thread == 0) shared.chunk = chosen;
-  }
-  __syncthreads();
-  const ChosenChunk chosen = shared.chunk;
-  __syncthreads();  // before another draw of this block
-  if (chosen.chunk < 0) return -1;
-  return choose_in_chunk<kBatchSteps<T>, kPack<T>>(
-      chosen.chunk, chosen.goal,
+  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
+  return draw_by_masses<kBatchSteps<T>, kPack<T>>(
+      masses, chunks, uniform,
       [&](int64_t first, int lane, float (&weight)[kBatchSteps<T>][kPack<T>]) {
 #pragma unroll
         for (int step = 0; step < kBatchSteps<T>; ++step) {  // one at a time: registers
           float one[1][kPack<T>];
-          load_weights<1, T>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>, lane,
-                             one);
+          load_weights<1, T, kRdk>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>,
+                                   lane, one);
 #pragma unroll
           for (int n = 0; n < kPack<T>; ++n) weight[step][n] = one[0][n];
         }
       });
-}
-
-// Lowest id whose logit equals the largest that is not NaN, 0 if there is none; by the whole block.
-template <class T>
-__device__ int lowest_argmax(const RowView<T>& row) {
-  struct Shared {
-    float largest[kBlockWarps];
-    int id[kBlockWarps];
-  };
-  Shared& shared = gpu::shared<Shared>();
-  constexpr int kSteps = kBatchSteps<T>, kStep = kWarpLanes * kPack<T>;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kWarpLanes, warp = thread / kWarpLanes;
-  float largest = neg_inf();
-  int lowest = kNoId;
-  for (int64_t first = static_cast<int64_t>(warp) * kSteps * kStep; first < row.size;
-       first += kBlockWarps * kSteps * kStep) {
-    float logit[kSteps][kPack<T>];
-    load_steps(row, first, lane, logit);
-    for (int step = 0; step < kSteps; ++step) {
-      for (int n = 0; n < kPack<T>; ++n) {  // ids grow, so the first of equals is the lowest
-        if (logit[step][n] > largest) {
-          largest = logit[step][n];
-          lowest = static_cast<int>(first) + step * kStep + lane * kPack<T> + n;
-        }
-      }
-    }
-  }
-  const float warp_largest = warp_max(largest);
-  lowest = warp_min(largest == warp_largest ? lowest : kNoId);
-  if (lane == 0) {
-    shared.largest[warp] = warp_largest;
-    shared.id[warp] = lowest;
-  }
-  __syncthreads();
-  largest = neg_inf();
-  lowest = kNoId;
-  for (int other = 0; other < kBlockWarps; ++other) {
-    if (shared.largest[other] > largest ||
-        (shared.largest[other] == largest && shared.id[other] < lowest)) {
-      largest = shared.largest[other];
-      lowest = shared.id[other];
-    }
-  }
-  __syncthreads();
-  return lowest == kNoId ? 0 : lowest;
 }
 
 // The id of a greedy row, in range whatever it holds: broken offsets can leave a row without a law.
@@ -438,6 +387,10 @@ __device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, 
     return call.ragged.draft_token_ids[stop.draft_row] == id ? 1.0f : 0.0f;
   }
   if (is_invalid(stop.draft)) return quiet_nan();
+  if (is_redistributed(call)) {
+    return rdk_prob_at(call.kernel, draft_row_of(call, stop.draft_row, stop.draft),
+                       stop.leaked_mass, id);
+  }
   const int64_t draft_id = call.target_to_draft_ids == nullptr ? id : call.target_to_draft_ids[id];
   if (draft_id < 0 || draft_id >= call.draft_logits.vocab_size) return 0.0f;
   return law_prob(stop.draft, logit_at(call.draft_logits, stop.draft_row, draft_id), draft_id);
@@ -448,12 +401,12 @@ __device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, 
 // differs.
 __device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, const Stop& stop) {
   if (is_invalid(stop.target) || is_empty(stop.target) || is_greedy(stop.target)) return false;
-  return !has_known_masses(stop.target) || (stop.is_residual && call.draft_logits.data != nullptr);
+  return stop.is_residual && call.draft_logits.data != nullptr;
 }
 
 // The id to emit at a stop whose target row is a law, by the whole block. `masses` are those of the
 // draw if the stop needed a pass, else scratch. Adds to the stop's status.
-template <class T>
+template <class T, bool kRdk>
 __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop, double* masses,
                           bool is_ready, double uniform) {
   const RejectionSampleCuda& call = arguments.call;
@@ -469,26 +422,27 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
     }
     return id;
   }
-  if (!is_ready) target_masses<T>(arguments, stop, masses);
-  if (!stop.is_residual) return draw<T>(call, stop, false, masses, uniform);
+  if (!is_ready) target_masses(arguments, stop, masses);
+  if (!stop.is_residual) return draw<T, false>(call, stop, false, masses, uniform);
   if (!is_ready) {  // a one-hot draft
     const int64_t chunk = call.ragged.draft_token_ids[stop.draft_row] / kChunk;
     if (threadIdx.x < kWarpLanes) {
-      const float mass = chunk_mass<T>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
+      const float mass =
+          chunk_mass<T, kRdk>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
       if (threadIdx.x == 0) masses[chunk] = mass;
     }
     __syncthreads();
   }
-  const int token = draw<T>(call, stop, true, masses, uniform);
+  const int token = draw<T, kRdk>(call, stop, true, masses, uniform);
   if (token >= 0) return token;
   // Target and draft equal but for rounding, or a draft row with NaN: the target law instead.
   stop.status |= is_invalid(stop.draft) ? kDraftZero : kResidualEmpty;
-  target_masses<T>(arguments, stop, masses);
-  return draw<T>(call, stop, false, masses, uniform);
+  target_masses(arguments, stop, masses);
+  return draw<T, false>(call, stop, false, masses, uniform);
 }
 
 // Draws the request's last token and writes its outputs, by the whole block.
-template <class T>
+template <class T, bool kRdk>
 __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_idx, Stop stop,
                      double* masses, bool is_ready) {
   const RejectionSampleCuda& call = arguments.call;
@@ -496,25 +450,16 @@ __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_
   if (is_invalid(stop.target)) {
     token = lowest_argmax(row_of<T>(call.target_logits, stop.row, nullptr));
   } else if (!is_empty(stop.target)) {
-    token = draw_token<T>(arguments, stop, masses, is_ready,
-                          resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
+    token =
+        draw_token<T, kRdk>(arguments, stop, masses, is_ready,
+                            resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
   }
-  const int64_t begin = first_token(call.ragged, request_idx);
-  const int64_t width = call.ragged.max_draft_tokens + 1;
-  int32_t* output = call.output_token_ids + request_idx * width;
-  for (int64_t at = threadIdx.x; at < width; at += kBlockThreads) {
-    output[at] = at < stop.position    ? call.ragged.draft_token_ids[begin + at]
-                 : at == stop.position ? token
-                                       : kPlaceholderTokenId;
-  }
-  if (threadIdx.x == 0) {
-    call.num_accepted_tokens[request_idx] = static_cast<int32_t>(stop.position);
-    call.status[request_idx] = stop.status;
-  }
+  write_results(call.ragged, {call.output_token_ids, call.num_accepted_tokens, call.status},
+                request_idx, stop.position, token, stop.status);
 }
 
 // Token rule. Grid: x = group of chunks, y and z = request.
-template <class T>
+template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     draw_kernel(RejectionSampleArguments arguments) {
   const RejectionSampleCuda& call = arguments.call;
@@ -527,60 +472,21 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T>(call, stop, stop.is_residual, chunk, lane);
+      const float mass = chunk_mass<T, kRdk>(call, stop, stop.is_residual, chunk, lane);
       if (lane == 0) masses[chunk] = mass;
     }
     if (!is_last_block(arguments.draw_tickets + request_idx, gridDim.x)) return;
   } else if (blockIdx.x != 0) {
     return;
   }
-  emit<T>(arguments, request_idx, stop, masses, needs_pass(call, stop));
+  emit<T, kRdk>(arguments, request_idx, stop, masses, needs_pass(call, stop));
 }
 
-// ---- block rule
-// ----------------------------------------------------------------------------------
-
-// P_position: the probability, capped at 1, that the first `position` tokens are kept together. All
-// of their rows are sound.
-__device__ __forceinline__ float kept_together(const RejectionSampleArguments& arguments,
-                                               int64_t request_idx, int64_t position) {
-  const RowTest* tests = arguments.tests + target_row(arguments.call.ragged, request_idx, 0);
-  float prefix = 1.0f;
-  for (int64_t at = 0; at < position; ++at) {
-    const double ratio = static_cast<double>(prefix) * tests[at].target_prob / tests[at].draft_prob;
-    prefix = static_cast<float>(ratio < 1.0 ? ratio : 1.0);
-  }
-  return prefix;
-}
-
-// The longest block that is kept, of at most `length` tokens; by one warp, all lanes get it.
-// `masses` are those of the residuals of rows 0 .. length - 1.
-__device__ __forceinline__ int64_t kept_block(const RejectionSampleArguments& arguments,
-                                              int64_t request_idx, int64_t length,
-                                              const double* masses, int lane) {
-  const RejectionSampleCuda& call = arguments.call;
-  const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
-  int64_t kept = 0;
-  for (int64_t at = 1; at <= length; ++at) {
-    const double together = kept_together(arguments, request_idx, at);
-    double limit = together;
-    if (at < length) {
-      double mass = 0.0;
-      for (int chunk = lane; chunk < chunks; chunk += kWarpLanes)
-        mass += masses[at * chunks + chunk];
-      mass = warp_sum(mass);
-      const double denominator = mass + 1.0 - together;
-      limit = denominator > 0.0 ? mass / denominator : 1.0;
-    }
-    const int64_t row = target_row(call.ragged, request_idx, at - 1);
-    if (accept_uniform(call.uniforms, request_idx, row, at - 1) < limit) kept = at;
-  }
-  return kept;
-}
+// ---- block rule ---------------------------------------------------------------------------------
 
 // Grid: x = group of chunks, y and z = position * B + request. Every block of a request takes a
 // ticket, also those whose position lies beyond its draft; the last decides and draws.
-template <class T>
+template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     block_rule_kernel(RejectionSampleArguments arguments) {
   struct Shared {
@@ -596,12 +502,13 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
   double* masses = arguments.masses + request_idx * most * chunks;
+  const RowTest* tests = arguments.tests + target_row(call.ragged, request_idx, 0);
   if (position < length) {
     Stop stop = stop_at_position(arguments, request_idx, position);
-    stop.scale = kept_together(arguments, request_idx, position);
+    stop.scale = kept_together(tests, position);
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T>(call, stop, true, chunk, lane);
+      const float mass = chunk_mass<T, kRdk>(call, stop, true, chunk, lane);
       if (lane == 0) masses[position * chunks + chunk] = mass;
     }
   }
@@ -609,18 +516,19 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (!is_last_block(arguments.draw_tickets + request_idx, blocks)) return;
   Shared& shared = gpu::shared<Shared>();
   if (thread < kWarpLanes) {
-    const int64_t kept = kept_block(arguments, request_idx, length, masses, lane);
+    const int64_t kept =
+        kept_block(call.ragged, call.uniforms, request_idx, length, tests, masses, chunks, lane);
     if (thread == 0) shared.kept = kept;
   }
   __syncthreads();
   const int64_t kept = shared.kept;
   Stop stop = stop_at_position(arguments, request_idx, kept);
-  stop.scale = kept_together(arguments, request_idx, kept);
+  stop.scale = kept_together(tests, kept);
   stop.is_residual = kept < length;
   // The rule has read the row that ended the draft, whatever it keeps.
   stop.status |= stop_at_position(arguments, request_idx, length).status;
-  emit<T>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
-          stop.is_residual);
+  emit<T, kRdk>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
+                stop.is_residual);
 }
 
 }  // namespace hetero_spec

@@ -38,7 +38,8 @@ struct Arguments {
 
 struct Call {
   Ragged ragged;
-  LogitMatrix draft_logits;  // data null: one-hot drafts
+  bool has_draft_logits;  // false: one-hot drafts
+  LogitMatrix draft_logits;
   RejectionSampleInputs inputs;
 };
 
@@ -57,7 +58,8 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
                              in.target_logits, kOp, "target_to_draft_ids");
   STD_TORCH_CHECK(in.draft_logits.has_value() || in.kernel_parts < 0, kOp,
                   ": kernel must be given together with draft_logits, got it alone");
-  if (!in.draft_logits.has_value()) return out;
+  out.has_draft_logits = in.draft_logits.has_value();
+  if (!out.has_draft_logits) return out;
   out.draft_logits = logit_matrix(*in.draft_logits, kOp, "draft_logits");
   check_same_device(*in.draft_logits, in.target_logits, kOp, "draft_logits");
   STD_TORCH_CHECK(in.draft_logits->size(0) == out.ragged.num_tokens, kOp,
@@ -78,6 +80,37 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   return out;
 }
 
+using Run = void (*)(Call& call, const Tensor& target_logits, const VerifyOutputs& outputs);
+
+void run_on_cpu(Call& call, const Tensor&, const VerifyOutputs& outputs) {
+  if (call.has_draft_logits) call.inputs.draft_logits = &call.draft_logits;
+  rejection_sample_cpu(call.ragged, call.inputs, outputs, torch_parallel());
+}
+
+#if defined(HETERO_SPEC_WITH_CUDA)
+void run_on_cuda(Call& call, const Tensor& target_logits, const VerifyOutputs& outputs) {
+  const torch::stable::accelerator::DeviceGuard guard(target_logits.get_device_index());
+  const RejectionSampleCuda cuda{call.ragged,
+                                 device_logits(call.inputs.target_logits),
+                                 device_logits(call.draft_logits),
+                                 call.inputs.draft_stats,
+                                 call.inputs.target_to_draft_ids,
+                                 call.inputs.kernel,
+                                 call.inputs.draft_leaked_mass,
+                                 call.inputs.params,
+                                 call.inputs.uniforms,
+                                 call.inputs.rule == Rule::kBlock,
+                                 outputs.output_token_ids,
+                                 outputs.num_accepted_tokens,
+                                 outputs.status};
+  Tensor workspace = new_workspace(target_logits, rejection_sample_cuda_workspace(cuda));
+  check_launch(
+      rejection_sample_cuda(cuda, workspace.mutable_data_ptr(), current_stream(target_logits)),
+      kOp);
+}
+#endif
+
+template <Run run>
 std::tuple<Tensor, Tensor, Tensor> rejection_sample(
     const Tensor& target_logits, const Tensor& draft_token_ids, const Tensor& cu_num_draft_tokens,
     int64_t max_draft_tokens, const std::optional<Tensor>& draft_logits,
@@ -95,14 +128,13 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample(
                kernel_parts, constant_leak, draft_leaked_mass, rule},
               {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
                default_min_p});
-  if (draft_logits.has_value()) call.inputs.draft_logits = &call.draft_logits;
-  return with_verify_outputs(call.ragged, target_logits, [&](const VerifyOutputs& outputs) {
-    rejection_sample_cpu(call.ragged, call.inputs, outputs, torch_parallel());
-  });
+  const VerifyTensors results = new_results(call.ragged, target_logits);
+  run(call, target_logits, results.pointers());
+  return results.tuple();
 }
 
-#if defined(HETERO_SPEC_WITH_CUDA)
-std::tuple<Tensor, Tensor, Tensor> rejection_sample_on_cuda(
+template <Run run>
+void rejection_sample_out(
     const Tensor& target_logits, const Tensor& draft_token_ids, const Tensor& cu_num_draft_tokens,
     int64_t max_draft_tokens, const std::optional<Tensor>& draft_logits,
     const std::optional<Tensor>& draft_stats, const std::optional<Tensor>& target_to_draft_ids,
@@ -112,44 +144,29 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample_on_cuda(
     const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
     const std::optional<Tensor>& uniform_samples, const std::vector<Tensor>& kernel,
     int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& draft_leaked_mass,
-    int64_t rule) {
-  const torch::stable::accelerator::DeviceGuard guard(target_logits.get_device_index());
-  const Call call =
+    int64_t rule, const Tensor& output_token_ids, const Tensor& num_accepted_tokens,
+    const Tensor& status) {
+  Call call =
       checked({target_logits, draft_token_ids, cu_num_draft_tokens, max_draft_tokens, draft_logits,
                draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, kernel,
                kernel_parts, constant_leak, draft_leaked_mass, rule},
               {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
                default_min_p});
-  return with_verify_outputs(call.ragged, target_logits, [&](const VerifyOutputs& outputs) {
-    const RejectionSampleCuda cuda{call.ragged,
-                                   device_logits(call.inputs.target_logits),
-                                   device_logits(call.draft_logits),
-                                   call.inputs.draft_stats,
-                                   call.inputs.target_to_draft_ids,
-                                   call.inputs.kernel,
-                                   call.inputs.draft_leaked_mass,
-                                   call.inputs.params,
-                                   call.inputs.uniforms,
-                                   call.inputs.rule == Rule::kBlock,
-                                   outputs.output_token_ids,
-                                   outputs.num_accepted_tokens,
-                                   outputs.status};
-    Tensor workspace = new_workspace(target_logits, rejection_sample_cuda_workspace(cuda));
-    check_launch(
-        rejection_sample_cuda(cuda, workspace.mutable_data_ptr(), current_stream(target_logits)),
-        kOp);
-  });
+  const VerifyTensors results = checked_results({output_token_ids, num_accepted_tokens, status},
+                                                call.ragged, target_logits, kOp);
+  run(call, target_logits, results.pointers());
 }
-#endif
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CPU, m) {
-  m.impl("rejection_sample", TORCH_BOX(&rejection_sample));
+  m.impl("rejection_sample", TORCH_BOX(&rejection_sample<run_on_cpu>));
+  m.impl("rejection_sample.out", TORCH_BOX(&rejection_sample_out<run_on_cpu>));
 }
 #if defined(HETERO_SPEC_WITH_CUDA)
 STABLE_TORCH_LIBRARY_IMPL(hetero_spec, CUDA, m) {
-  m.impl("rejection_sample", TORCH_BOX(&rejection_sample_on_cuda));
+  m.impl("rejection_sample", TORCH_BOX(&rejection_sample<run_on_cuda>));
+  m.impl("rejection_sample.out", TORCH_BOX(&rejection_sample_out<run_on_cuda>));
 }
 #endif
 

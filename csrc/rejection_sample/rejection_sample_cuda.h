@@ -9,6 +9,7 @@
 
 #include "common/device_logits.cuh"
 #include "common/ragged.h"
+#include "common/rdk.h"
 #include "common/row_law.h"
 #include "common/sampling_params.h"
 #include "common/uniforms.h"
@@ -21,6 +22,8 @@ struct RejectionSampleCuda {
   DeviceLogits draft_logits;           // data null: one-hot drafts
   const RowStats* draft_stats;         // [N] or null: made here
   const int32_t* target_to_draft_ids;  // [V] or null: same ids
+  RdkKernel kernel;
+  const float* draft_leaked_mass;  // [N] or null: summed here where the kernel needs it
   SamplingParams params;
   Uniforms uniforms;
   bool block_rule;

@@ -56,6 +56,7 @@ def draft_sample(
     seeds: Tensor | None = None,
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
+    out: DraftSample | None = None,
 ) -> DraftSample:
     """Draw one token per request from the drafter's law over the shared ids (token-level intersection).
 
@@ -86,6 +87,10 @@ def draft_sample(
         in the stream "propose" (with a kernel also "leak" and "redraw"), so it never meets the verifier's.
     uniform_samples : float64 [B], or [B, 3] with a kernel
         In [0, 1); instead of seeds and positions. With a kernel: token, leak, redraw.
+    out : DraftSample or None
+        Contiguous tensors for the results, which share no memory with another argument; they are what is returned. An
+        engine that captures the call in a CUDA graph owns its results this way. `leaked_mass` is a tensor with a kernel
+        (but a low-rank one) and None otherwise. None: new tensors.
 
     Returns
     -------
@@ -128,21 +133,47 @@ def draft_sample(
     shape = (batch_size,) if kernel is None else (batch_size, 3)
     random = random_arguments(op, batch_size, shape, device, seeds, positions, uniform_samples)
     if kernel is None:
-        *sample, _ = torch.ops.hetero_spec.draft_sample(
-            draft_logits, draft_to_target_ids, None, *params, *random, *NO_KERNEL
-        )
-        return DraftSample(*sample)
+        if out is not None:
+            _check_results(op, out, batch_size, device, has_leaked_mass=False)
+        return _draw(out, (draft_logits, draft_to_target_ids, None, *params, *random, *NO_KERNEL))
     target_to_draft_ids = _inverse_of(op, draft_to_target_ids, target_to_draft_ids, kernel, device)
     vocab_size = draft_vocab_size if target_to_draft_ids is None else target_to_draft_ids.shape[0]
     parts = kernel_parts(op, kernel, vocab_size, device)
+    is_low_rank = isinstance(parts, RdkFactors)
+    if out is not None:
+        _check_results(op, out, batch_size, device, has_leaked_mass=not is_low_rank)
     if not isinstance(parts, RdkFactors):
         arguments = mixture_arguments(op, parts, vocab_size, device)
-        return DraftSample(
-            *torch.ops.hetero_spec.draft_sample(
-                draft_logits, draft_to_target_ids, target_to_draft_ids, *params, *random, *arguments
-            )
-        )
-    return _draw_low_rank(draft_logits, draft_to_target_ids, target_to_draft_ids, params, random, parts)
+        return _draw(out, (draft_logits, draft_to_target_ids, target_to_draft_ids, *params, *random, *arguments))
+    drawn = _draw_low_rank(draft_logits, draft_to_target_ids, target_to_draft_ids, params, random, parts)
+    if out is None:
+        return drawn
+    for result, tensor in zip(out, drawn, strict=True):
+        if result is not None and tensor is not None:
+            result.copy_(tensor)
+    return out
+
+
+def _draw(out: DraftSample | None, arguments: tuple[object, ...]) -> DraftSample:
+    """The registered op, with new results or the caller's; leaked_mass is None without a kernel."""
+    if out is not None:
+        torch.ops.hetero_spec.draft_sample.out(*arguments, **out._asdict())
+        return out
+    sample = DraftSample(*torch.ops.hetero_spec.draft_sample(*arguments))
+    return sample if arguments[-2] != -1 else sample._replace(leaked_mass=None)
+
+
+def _check_results(op: str, out: object, batch_size: int, device: torch.device, *, has_leaked_mass: bool) -> None:
+    """The caller's tensors for the results."""
+    if not isinstance(out, DraftSample):
+        fail(TypeError, op, "out", "a DraftSample", type(out).__name__)
+    for name in ("target_token_ids", "draft_token_ids"):
+        check_dense(op, f"out.{name}", getattr(out, name), torch.int32, (batch_size,), device)
+    for name in ("probs", "entropy", "max_prob", *(("leaked_mass",) if has_leaked_mass else ())):
+        check_dense(op, f"out.{name}", getattr(out, name), torch.float32, (batch_size,), device)
+    check_dense(op, "out.stats", out.stats, torch.float32, (batch_size, 4), device)
+    if not has_leaked_mass and out.leaked_mass is not None:
+        fail(ValueError, op, "out.leaked_mass", "None without a kernel that leaks", "a tensor")
 
 
 def _inverse_of(
@@ -204,3 +235,8 @@ def _fake(draft_logits: Tensor, *arguments: object) -> tuple[Tensor, Tensor, Ten
         empty(batch_size, dtype=torch.float32),
         empty(batch_size if has_kernel else 0, dtype=torch.float32),
     )
+
+
+@torch.library.register_fake("hetero_spec::draft_sample.out")
+def _fake_out(*_: object, **__: object) -> None:
+    """Results are the caller's tensors: nothing to make."""

@@ -57,6 +57,7 @@ def rejection_sample(
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
     rule: str = "token",
+    out: RejectionSample | None = None,
 ) -> RejectionSample:
     """Verify the drafts of a ragged batch: the output has the law of the target, whatever the drafter.
 
@@ -103,6 +104,9 @@ def rejection_sample(
         In [0, 1): accept, resample; instead of seeds and positions.
     rule : "token" | "block"
         The block rule never accepts fewer tokens in expectation, and reads every row.
+    out : RejectionSample or None
+        Contiguous tensors for the results, which share no memory with another argument; they are what is returned. An
+        engine that captures the call in a CUDA graph owns its results this way. None: new tensors.
 
     Returns
     -------
@@ -167,6 +171,8 @@ def rejection_sample(
         if kernel is None:
             fail(ValueError, op, "draft_leaked_mass", "given together with kernel", "draft_leaked_mass alone")
         check_dense(op, "draft_leaked_mass", draft_leaked_mass, torch.float32, (num_tokens,), device)
+    if out is not None:
+        check_results(op, out, batch_size, max_draft_tokens, device)
     arguments = NO_KERNEL
     if kernel is not None:
         if draft_logits is None:
@@ -179,22 +185,24 @@ def rejection_sample(
             target_to_draft_ids = draft_leaked_mass = None
         else:
             arguments = mixture_arguments(op, parts, target_logits.shape[1], device)
-    return RejectionSample(
-        *torch.ops.hetero_spec.rejection_sample(
-            target_logits,
-            draft_token_ids,
-            cu_num_draft_tokens,
-            max_draft_tokens,
-            draft_logits,
-            draft_stats,
-            target_to_draft_ids,
-            *params,
-            *random,
-            *arguments,
-            draft_leaked_mass,
-            rule_number(op, rule),
-        )
+    all_arguments = (
+        target_logits,
+        draft_token_ids,
+        cu_num_draft_tokens,
+        max_draft_tokens,
+        draft_logits,
+        draft_stats,
+        target_to_draft_ids,
+        *params,
+        *random,
+        *arguments,
+        draft_leaked_mass,
+        rule_number(op, rule),
     )
+    if out is None:
+        return RejectionSample(*torch.ops.hetero_spec.rejection_sample(*all_arguments))
+    torch.ops.hetero_spec.rejection_sample.out(*all_arguments, **out._asdict())
+    return out
 
 
 def _low_rank_drafts(
@@ -227,6 +235,17 @@ def _fake(
     return empty_outputs(cu_num_draft_tokens, max_draft_tokens)
 
 
+def check_results(op: str, out: object, batch_size: int, max_draft_tokens: int, device: torch.device) -> None:
+    """The caller's tensors for the results of a verification, of both ops."""
+    if not isinstance(out, RejectionSample):
+        fail(TypeError, op, "out", "a RejectionSample", type(out).__name__)
+    check_dense(
+        op, "out.output_token_ids", out.output_token_ids, torch.int32, (batch_size, max_draft_tokens + 1), device
+    )
+    check_dense(op, "out.num_accepted_tokens", out.num_accepted_tokens, torch.int32, (batch_size,), device)
+    check_dense(op, "out.status", out.status, torch.int32, (batch_size,), device)
+
+
 def empty_outputs(cu_num_draft_tokens: Tensor, max_draft_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
     """Unfilled outputs of a verification, for the fake kernels of both ops."""
     batch_size = cu_num_draft_tokens.shape[0] - 1
@@ -235,3 +254,8 @@ def empty_outputs(cu_num_draft_tokens: Tensor, max_draft_tokens: int) -> tuple[T
         return cu_num_draft_tokens.new_empty(shape, dtype=torch.int32)
 
     return empty(batch_size, max_draft_tokens + 1), empty(batch_size), empty(batch_size)
+
+
+@torch.library.register_fake("hetero_spec::rejection_sample.out")
+def _fake_out(*_: object, **__: object) -> None:
+    """Results are the caller's tensors: nothing to make."""

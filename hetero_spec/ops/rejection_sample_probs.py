@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import MAX_DRAFT_TOKENS, check_batch, check_int, check_rows, fail, random_arguments, rule_number
-from .rejection_sample import RejectionSample, empty_outputs
+from .rejection_sample import RejectionSample, check_results, empty_outputs
 
 
 def rejection_sample_probs(
@@ -21,6 +21,7 @@ def rejection_sample_probs(
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
     rule: str = "token",
+    out: RejectionSample | None = None,
 ) -> RejectionSample:
     """`rejection_sample` on probabilities instead of logits.
 
@@ -39,6 +40,8 @@ def rejection_sample_probs(
     uniform_samples : float64 [R, 2]
         As in `rejection_sample`.
     rule : "token" | "block"
+        As in `rejection_sample`.
+    out : RejectionSample or None
         As in `rejection_sample`.
 
     Returns
@@ -83,17 +86,20 @@ def rejection_sample_probs(
         if draft_probs.device != device:
             fail(ValueError, op, "draft_probs", f"on {device}", draft_probs.device)
     random = random_arguments(op, batch_size, (num_tokens + batch_size, 2), device, seeds, positions, uniform_samples)
-    return RejectionSample(
-        *torch.ops.hetero_spec.rejection_sample_probs(
-            target_probs,
-            draft_probs,
-            draft_token_ids,
-            cu_num_draft_tokens,
-            max_draft_tokens,
-            *random,
-            rule_number(op, rule),
-        )
+    arguments = (
+        target_probs,
+        draft_probs,
+        draft_token_ids,
+        cu_num_draft_tokens,
+        max_draft_tokens,
+        *random,
+        rule_number(op, rule),
     )
+    if out is None:
+        return RejectionSample(*torch.ops.hetero_spec.rejection_sample_probs(*arguments))
+    check_results(op, out, batch_size, max_draft_tokens, device)
+    torch.ops.hetero_spec.rejection_sample_probs.out(*arguments, **out._asdict())
+    return out
 
 
 @torch.library.register_fake("hetero_spec::rejection_sample_probs")
@@ -106,3 +112,8 @@ def _fake(
     *_: object,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return empty_outputs(cu_num_draft_tokens, max_draft_tokens)
+
+
+@torch.library.register_fake("hetero_spec::rejection_sample_probs.out")
+def _fake_out(*_: object, **__: object) -> None:
+    """Results are the caller's tensors: nothing to make."""

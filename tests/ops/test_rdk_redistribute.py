@@ -107,9 +107,12 @@ def test_entries_out_of_range_are_left_out():
     far = 2**31 - 1
     rows = sparse_rows([{1: 0.5, 2: 0.5}, {}, {}])
     kernel = Kernel(3, RdkTensors(spread=torch.tensor([1.0, 0.0, 0.0]), **rows))
-    broken = kernel.changed(column_ids=ids(1, far))
+    broken = kernel.changed(column_ids=ids(1, far), source_ids=ids(0, far))
     assert ops.rdk_redistribute(torch.tensor([[1.0, 0.0, 0.0]]), broken)[0].tolist() == [0.0, 0.5, 0.0]
-    wild = kernel.changed(row_offsets=ids(-far, far, -far, far), column_ids=ids(-1, -far))
+    offsets = ids(-far, far, -far, far)
+    wild = kernel.changed(
+        row_offsets=offsets, column_ids=ids(-1, -far), source_offsets=offsets, source_ids=ids(-2, far)
+    )
     assert ops.rdk_redistribute(torch.tensor([[1.0, 0.0, 0.0]]), wild)[0].tolist() == [0.0, 0.0, 0.0]
 
 

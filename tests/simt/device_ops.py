@@ -16,6 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hetero_spec.ops import RdkFactors
+from hetero_spec.ops._low_rank import inverse_map
+
 from .conftest import BUILD, build
 
 DTYPE_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
@@ -53,6 +56,18 @@ def parameters(temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> tuple[An
         for value, neutral in zip(values, off, strict=True)
     )
     return (*arrays, *scalars)
+
+
+def kernel_arrays(kernel: Any) -> Any:
+    """An RDK kernel's arrays in the order of RdkTensors, and its constant leak."""
+    if kernel is None:
+        return None
+    *tensors, constant_leak = kernel.tensors(torch.device("cpu"))
+    return [array(tensor) for tensor in tensors], constant_leak
+
+
+def is_low_rank(kernel: Any) -> bool:
+    return kernel is not None and isinstance(kernel.tensors(torch.device("cpu")), RdkFactors)
 
 
 def _tensor(values: Any) -> Tensor:
@@ -95,6 +110,8 @@ def rejection_sample(
     draft_logits: Tensor | None = None,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: Any = None,
+    draft_leaked_mass: Tensor | None = None,
     temperature: Any = None,
     top_k: Any = None,
     top_p: Any = None,
@@ -120,6 +137,35 @@ def rejection_sample(
         array(positions),
         array(uniform_samples),
         rule == "block",
+        kernel_arrays(kernel),
+        array(draft_leaked_mass),
+    )
+    return RejectionSample(*(_tensor(values) for values in out))
+
+
+def rejection_sample_probs(
+    target_probs: Tensor,
+    draft_probs: Tensor | None,
+    draft_token_ids: Tensor,
+    cu_num_draft_tokens: Tensor,
+    max_draft_tokens: int,
+    *,
+    seeds: Tensor | None = None,
+    positions: Tensor | None = None,
+    uniform_samples: Tensor | None = None,
+    rule: str = "token",
+    flavour: str | None = None,
+) -> RejectionSample:
+    out = module(flavour).rejection_sample_probs(
+        array(target_probs),
+        array(draft_probs),
+        array(draft_token_ids),
+        array(cu_num_draft_tokens),
+        max_draft_tokens,
+        array(seeds),
+        array(positions),
+        array(uniform_samples),
+        rule == "block",
     )
     return RejectionSample(*(_tensor(values) for values in out))
 
@@ -133,6 +179,7 @@ class DraftSample(NamedTuple):
     stats: Tensor
     entropy: Tensor
     max_prob: Tensor
+    leaked_mass: Tensor | None = None
 
 
 def draft_sample(
@@ -143,11 +190,15 @@ def draft_sample(
     top_k: Any = None,
     top_p: Any = None,
     min_p: Any = None,
+    kernel: Any = None,
+    target_to_draft_ids: Tensor | None = None,
     seeds: Tensor | None = None,
     positions: Tensor | None = None,
     uniform_samples: Tensor | None = None,
     flavour: str | None = None,
 ) -> DraftSample:
+    if kernel is not None and draft_to_target_ids is not None and target_to_draft_ids is None:
+        target_to_draft_ids = inverse_map(draft_to_target_ids, kernel.vocab_size)
     out = module(flavour).draft_sample(
         array(draft_logits),
         DTYPE_CODES[draft_logits.dtype],
@@ -156,8 +207,11 @@ def draft_sample(
         array(seeds),
         array(positions),
         array(uniform_samples),
+        kernel_arrays(kernel),
+        array(target_to_draft_ids),
     )
-    return DraftSample(*(_tensor(values) for values in out))
+    *sample, leaked_mass = (_tensor(values) for values in out)
+    return DraftSample(*sample, None if kernel is None else leaked_mass)
 
 
 def remap_probs(
@@ -188,6 +242,7 @@ def acceptance_overlap(
     *,
     draft_stats: Tensor | None = None,
     target_to_draft_ids: Tensor | None = None,
+    kernel: Any = None,
     temperature: Any = None,
     top_k: Any = None,
     top_p: Any = None,
@@ -203,8 +258,26 @@ def acceptance_overlap(
             array(draft_stats),
             array(target_to_draft_ids),
             parameters(temperature, top_k, top_p, min_p),
+            kernel_arrays(kernel),
         )
     )
 
 
-OPS = ("row_stats", "rejection_sample", "draft_sample", "remap_probs", "acceptance_overlap")
+def rdk_redistribute(draft_probs: Tensor, kernel: Any, *, flavour: str | None = None) -> Tensor:
+    low_rank: tuple[Any, ...] = (None, 0.0, 0.0)
+    mixture = kernel
+    if is_low_rank(kernel):
+        parts = kernel.tensors(torch.device("cpu"))
+        low_rank, mixture = (array(parts.factors), parts.scale, parts.lam), None
+    return _tensor(module(flavour).rdk_redistribute(array(draft_probs), kernel_arrays(mixture), *low_rank))
+
+
+OPS = (
+    "row_stats",
+    "rejection_sample",
+    "rejection_sample_probs",
+    "draft_sample",
+    "remap_probs",
+    "acceptance_overlap",
+    "rdk_redistribute",
+)

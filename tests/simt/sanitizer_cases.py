@@ -6,10 +6,13 @@ Vocabularies of two block groups, so that blocks meet; few rows, since every CUD
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from tests.tools.inputs import make_logits, make_map, make_parameters, make_verification, with_layout
+from tests.tools.kernels import Kernel, make_kernel
 
 from . import device_ops
 
@@ -72,3 +75,61 @@ def test_acceptance_overlap() -> None:
     _, target_to_draft = make_map("partial", MAPPED_VOCAB_SIZE, seed=5)
     mapped = logits[:, :MAPPED_VOCAB_SIZE]
     device_ops.acceptance_overlap(mapped[:1], mapped[1:], target_to_draft_ids=target_to_draft)
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_rejection_sample_probs(one_hot: bool, rule: str) -> None:
+    case = make_verification(vocab_size=VOCAB_SIZE, seed=6, batch_size=2, max_draft_tokens=2)
+    target = case.target_logits.softmax(-1)
+    target[3, VOCAB_SIZE - 1] = torch.nan  # of the request that has no other row
+    case.draft_token_ids[0] = int(target[0].argmin())  # rejected
+    draft = None if one_hot else with_layout(case.keywords["draft_logits"].softmax(-1), row_padding=1, misalignment=1)
+    target = with_layout(target, row_padding=3, misalignment=3)
+    uniforms = case.keywords["uniform_samples"]
+    device_ops.rejection_sample_probs(target, draft, *case.positional[1:], uniform_samples=uniforms, rule=rule)
+    if draft is not None:
+        draft[0, -1] = torch.nan  # the residual is none: the target is drawn from instead
+        device_ops.rejection_sample_probs(target, draft, *case.positional[1:], uniform_samples=uniforms, rule=rule)
+    cu = torch.tensor([0, 2, -1], dtype=torch.int32)  # makes no sense
+    device_ops.rejection_sample_probs(target, draft, case.draft_token_ids, cu, 2, uniform_samples=uniforms, rule=rule)
+
+
+FAR = 2**31 - 1
+BROKEN: dict[str, dict[str, list[int]]] = {
+    "sound": {},
+    "ids": {"column_ids": [FAR, -1], "source_ids": [-FAR, FAR]},
+    "offsets": {"row_offsets": [-FAR, FAR], "source_offsets": [FAR, -FAR]},
+}
+
+
+def make_broken(vocab_size: int, changes: dict[str, list[int]]) -> Kernel:
+    """A kernel of every part, some of whose ids or offsets lie anywhere."""
+    kernel = make_kernel("general", vocab_size, seed=7)
+    for name, values in changes.items():
+        tensor = getattr(kernel.parts, name).clone()
+        tensor[1::3] = torch.tensor(values, dtype=torch.int32).repeat(len(tensor))[: len(tensor[1::3])]
+        kernel = kernel.changed(**{name: tensor})
+    return kernel
+
+
+@pytest.mark.parametrize("changes", BROKEN)
+def test_rdk_kernel(changes: str) -> None:
+    size = 700
+    kernel = make_broken(size, BROKEN[changes])
+    draft_to_target, target_to_draft = make_map("narrower", size, seed=8)
+    logits = make_logits(3, len(draft_to_target), seed=9, dtype=torch.bfloat16)
+    keywords: dict[str, Any] = {"kernel": kernel, "target_to_draft_ids": target_to_draft}
+    device_ops.draft_sample(logits, draft_to_target, **keywords, uniform_samples=torch.full((3, 3), 0.3).double())
+    device_ops.rdk_redistribute(logits.new_full((2, size), 1 / size, dtype=torch.float32), kernel)
+    device_ops.acceptance_overlap(make_logits(3, size, seed=10, dtype=torch.bfloat16), logits, **keywords)
+    case = make_verification(
+        vocab_size=size, seed=11, batch_size=3, max_draft_tokens=2, dtype=torch.bfloat16, map_kind="narrower"
+    )
+    case.draft_token_ids[0] = int(case.target_logits[0].argmin())  # rejected
+    for rule in ("token", "block"):
+        device_ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel, rule=rule)
+
+
+def test_low_rank_redistribution() -> None:
+    device_ops.rdk_redistribute(torch.full((2, 4500), 1 / 4500), make_kernel("low_rank", 4500, seed=12))

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/cpu/residual.h"
+
 namespace hetero_spec {
 namespace {
 
@@ -13,6 +15,18 @@ constexpr int kStride = 16;  // rows of S that are looked at together
 float* draft_buffer() {
   thread_local std::vector<float> buffer(kChunk);
   return buffer.data();
+}
+
+MixTerms mix_terms(const RdkKernel& kernel, float leaked_mass, const float* spread, int64_t chunk) {
+  const int64_t first = chunk * kChunk;
+  const auto from = [first](const float* all) { return all ? all + first : nullptr; };
+  MixTerms terms{};
+  terms.keep = kernel.has_constant_leak() ? 1.0f - kernel.constant_leak : 1.0f;
+  terms.leak = kernel.has_constant_leak() ? nullptr : from(kernel.leak);
+  terms.prior_share = leaked_mass;
+  terms.prior = from(kernel.prior);
+  terms.extra = from(spread);
+  return terms;
 }
 
 }  // namespace
@@ -100,6 +114,7 @@ void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vect
     for (int i = 0; i < n; ++i) {
       const float mass = kernel.spread[sources[i]] * probs[i];
       if (!(mass > 0.0f)) continue;
+      out[sources[i]] -= mass;
       const RdkEntries entries = entries_of(kernel.row_offsets, sources[i], kernel.num_entries);
       for (int64_t at = entries.begin; at < entries.end; ++at) {
         const int64_t id = kernel.column_ids[at];
@@ -111,16 +126,24 @@ void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vect
 
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs) {
-  const int64_t first = chunk * kChunk;
-  const auto from = [first](const float* all) { return all ? all + first : nullptr; };
-  MixTerms terms{};
-  terms.keep = kernel.has_constant_leak() ? 1.0f - kernel.constant_leak : 1.0f;
-  terms.leak = kernel.has_constant_leak() ? nullptr : from(kernel.leak);
-  terms.spread = from(kernel.spread);
-  terms.prior_share = leaked_mass;
-  terms.prior = from(kernel.prior);
-  terms.extra = from(spread);
-  row_kernels().mix(probs, n, terms);
+  row_kernels().mix(probs, n, mix_terms(kernel, leaked_mass, spread, chunk));
+}
+
+float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
+                             const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
+                             const float* spread, float scale, int64_t chunk, float* out) {
+  const int n = target.chunk_size(chunk);
+  const RowStats& stats = draft.stats;
+  const bool plain = !is_greedy(target_stats) && !is_greedy(stats) && !is_invalid(stats) &&
+                     !is_empty(stats) && !draft.target_to_draft_ids;
+  if (plain) {
+    const MixTerms terms = mix_terms(kernel, leaked_mass, spread, chunk);
+    return row_kernels()
+        .residual_mix_sum[static_cast<int>(target.dtype)][static_cast<int>(draft.row.dtype)](
+            target.chunk(chunk), target_stats, scale, draft.row.chunk(chunk), stats, terms, n);
+  }
+  target_chunk_probs(target, target_stats, chunk, out);
+  return subtract_rdk_chunk(kernel, draft, leaked_mass, spread, scale, chunk, n, out);
 }
 
 void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
@@ -132,6 +155,12 @@ void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leake
 
 float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
                          const float* spread, float scale, int64_t chunk, int n, float* out) {
+  if (draft.target_to_draft_ids && !is_greedy(draft.stats) && !is_invalid(draft.stats) &&
+      !is_empty(draft.stats)) {
+    return row_kernels().subtract_mixed_law[static_cast<int>(draft.row.dtype)](
+        out, n, scale, draft.row.logits, draft.row.vocab_size, draft.stats,
+        draft.target_to_draft_ids + chunk * kChunk, mix_terms(kernel, leaked_mass, spread, chunk));
+  }
   float* probs = draft_buffer();
   rdk_chunk_probs(kernel, draft, leaked_mass, spread, chunk, n, probs);
   return row_kernels().subtract_probs(out, n, scale, probs);

@@ -35,7 +35,8 @@ float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft, float leaked_m
 // The ids whose mass S spreads, found once a call: most rows of S are empty.
 std::vector<int32_t> spreading_ids(const RdkKernel& kernel, const int32_t* target_to_draft_ids);
 
-// out[t] = sum_i b_i law(i) S_it over [0, V); `ids` are spreading_ids.
+// out[t] = sum_i b_i law(i) S_it - b_t law(t) over [0, V): what S brings to t, less what it takes
+// away. `ids` are spreading_ids.
 void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vector<int32_t>& ids,
                  float* out);
 
@@ -47,6 +48,12 @@ void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leake
 // The kernel applied to a chunk of the drafter's law, in place.
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs);
+
+// Sum over a chunk of max(0, scale * target probability - draft probability), in one loop where
+// both laws are plain and share their ids. `out` is scratch of a chunk.
+float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
+                             const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
+                             const float* spread, float scale, int64_t chunk, float* out);
 
 // out = max(0, scale * out - draft probability) over a chunk; returns the sum.
 float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,

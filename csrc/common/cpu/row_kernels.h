@@ -23,12 +23,11 @@ inline int64_t mask_words(int64_t vocab_size) { return (vocab_size + kMaskBits -
 
 // What a redistributed law is mixed from, over the ids of one chunk (see common/rdk.h).
 struct MixTerms {
-  float keep;           // 1 - a where the leak is constant, else 1
-  const float* leak;    // a, or null
-  const float* spread;  // b, or null
-  float prior_share;    // s
-  const float* prior;   // r, or null
-  const float* extra;   // mass that S spreads to each id, or null
+  float keep;          // 1 - a where the leak is constant, else 1
+  const float* leak;   // a, or null
+  float prior_share;   // s
+  const float* prior;  // r, or null
+  const float* extra;  // what S brings to each id less what it takes away, or null
 };
 
 struct RowKernels {
@@ -59,7 +58,7 @@ struct RowKernels {
   float (*law_probs_of_ids[kNumDTypes])(const void* logits, int64_t vocab_size, const int32_t* ids,
                                         int n, const RowStats& stats, float* probs);
 
-  // probs[i] = (keep - leak[i] - spread[i]) * probs[i] + prior_share * prior[i] + extra[i].
+  // probs[i] = (keep - leak[i]) * probs[i] + prior_share * prior[i] + extra[i].
   void (*mix)(float* probs, int n, const MixTerms& terms);
 
   // probs[i] = max(0, scale * probs[i] - draft[i]); returns their sum. NaN is kept.
@@ -75,7 +74,13 @@ struct RowKernels {
                                     int64_t draft_vocab_size, const RowStats& stats,
                                     const int32_t* ids);
 
-  // The same for a draft that shares the target's ids: `draft` points at the chunk's first id.
+  // The same with the draft law mixed by `terms`.
+  float (*subtract_mixed_law[kNumDTypes])(float* probs, int n, float scale, const void* draft,
+                                          int64_t draft_vocab_size, const RowStats& stats,
+                                          const int32_t* ids, const MixTerms& terms);
+
+  // As subtract_law, for a draft that shares the target's ids: `draft` points at the chunk's first
+  // id.
   float (*subtract_aligned_law[kNumDTypes])(float* probs, int n, float scale, const void* draft,
                                             const RowStats& stats);
 
@@ -85,6 +90,12 @@ struct RowKernels {
   float (*residual_sum[kNumDTypes][kNumDTypes])(const void* target, const RowStats& target_stats,
                                                 float scale, const void* draft,
                                                 const RowStats& draft_stats, int n);
+
+  // The same with the draft law mixed by `terms`.
+  float (*residual_mix_sum[kNumDTypes][kNumDTypes])(const void* target,
+                                                    const RowStats& target_stats, float scale,
+                                                    const void* draft, const RowStats& draft_stats,
+                                                    const MixTerms& terms, int n);
 
   // exp((x[i] - max) * inv_temperature) for float32 values.
   void (*exp_weights)(const float* x, int n, float max_logit, float inv_temperature,

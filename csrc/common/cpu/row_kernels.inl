@@ -228,24 +228,53 @@ inline F law_of_logits(F x, const RowStats& stats) {
   return Simd::zero_where(Simd::less(x, Simd::set(stats.cutoff)), exp_nonpositive(y));
 }
 
-template <class T>
-float subtract_law(float* probs, int n, float scale, const void* draft, int64_t draft_vocab_size,
-                   const RowStats& stats, const int32_t* ids) {
+// A vector of a law's probabilities, mixed.
+inline F mixed(F prob, int i, int n, F keep, F share, const MixTerms& terms) {
+  if (terms.leak) keep = Simd::sub(keep, load_floats(terms.leak, i, n));
+  prob = Simd::mul(keep, prob);
+  if (terms.prior) prob = Simd::multiply_add(share, load_floats(terms.prior, i, n), prob);
+  // All that a token has may be taken away: rounding must not leave less than nothing. NaN stays.
+  if (terms.extra) {
+    prob = Simd::max(Simd::set(0.0f), Simd::add(prob, load_floats(terms.extra, i, n)));
+  }
+  return prob;
+}
+
+template <class T, bool kMix>
+inline float subtract_law_impl(float* probs, int n, float scale, const void* draft,
+                               int64_t draft_vocab_size, const RowStats& stats, const int32_t* ids,
+                               const MixTerms& all_terms) {
   const T* row = static_cast<const T*>(draft);
-  const F scales = Simd::set(scale);
+  const MixTerms terms = all_terms;  // a copy: the stores below might change the caller's
+  const F scales = Simd::set(scale), keep = Simd::set(terms.keep);
+  const F share = Simd::set(terms.prior_share);
   F total = Simd::set(0.0f);
   for (int i = 0; i < n; i += kWidth) {
     T values[kWidth];
     const int size = n - i < kWidth ? n - i : kWidth;
     gather_logits(row, draft_vocab_size, ids + i, size, values);
     for (int lane = size; lane < kWidth; ++lane) values[lane] = T::negative_infinity();
-    const F x = Simd::load(values);
     // -inf - max is -inf, and a law without truncation has cutoff -inf: exp gives 0 there.
-    const F weight = residual_weight(load_floats(probs, i, n), scales, law_of_logits(x, stats));
+    F prob = law_of_logits(Simd::load(values), stats);
+    if (kMix) prob = mixed(prob, i, n, keep, share, terms);
+    const F weight = residual_weight(load_floats(probs, i, n), scales, prob);
     total = Simd::add(total, weight);
     store_floats(probs, i, n, weight);
   }
   return Simd::reduce_add(total);
+}
+
+template <class T>
+float subtract_law(float* probs, int n, float scale, const void* draft, int64_t draft_vocab_size,
+                   const RowStats& stats, const int32_t* ids) {
+  return subtract_law_impl<T, false>(probs, n, scale, draft, draft_vocab_size, stats, ids, {});
+}
+
+template <class T>
+float subtract_mixed_law(float* probs, int n, float scale, const void* draft,
+                         int64_t draft_vocab_size, const RowStats& stats, const int32_t* ids,
+                         const MixTerms& terms) {
+  return subtract_law_impl<T, true>(probs, n, scale, draft, draft_vocab_size, stats, ids, terms);
 }
 
 template <class T>
@@ -267,13 +296,7 @@ float law_probs_of_ids(const void* logits, int64_t vocab_size, const int32_t* id
 void mix(float* probs, int n, const MixTerms& terms) {
   const F keep = Simd::set(terms.keep), share = Simd::set(terms.prior_share);
   for (int i = 0; i < n; i += kWidth) {
-    F kept = keep;
-    if (terms.leak) kept = Simd::sub(kept, load_floats(terms.leak, i, n));
-    if (terms.spread) kept = Simd::sub(kept, load_floats(terms.spread, i, n));
-    F prob = Simd::mul(kept, load_floats(probs, i, n));
-    if (terms.prior) prob = Simd::multiply_add(share, load_floats(terms.prior, i, n), prob);
-    if (terms.extra) prob = Simd::add(prob, load_floats(terms.extra, i, n));
-    store_floats(probs, i, n, prob);
+    store_floats(probs, i, n, mixed(load_floats(probs, i, n), i, n, keep, share, terms));
   }
 }
 
@@ -365,6 +388,36 @@ float residual_sum(const void* target, const RowStats& target_stats, float scale
   return Simd::reduce_add(add_all(acc));
 }
 
+template <class Target, class Draft>
+float residual_mix_sum(const void* target, const RowStats& target_stats, float scale,
+                       const void* draft, const RowStats& draft_stats, const MixTerms& terms,
+                       int n) {
+  const Target* target_row = static_cast<const Target*>(target);
+  const Draft* draft_row = static_cast<const Draft*>(draft);
+  const F scales = Simd::set(scale), keep = Simd::set(terms.keep);
+  const F share = Simd::set(terms.prior_share);
+  F acc[kUnroll];
+  for (F& a : acc) a = Simd::set(0.0f);
+  int i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = i + u * kWidth;
+      const F prob = law_of_logits(load_full(target_row, at, nullptr), target_stats);
+      const F draft_prob = law_of_logits(load_full(draft_row, at, nullptr), draft_stats);
+      const F moved = mixed(draft_prob, at, n, keep, share, terms);
+      acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
+    }
+  }
+  for (int u = 0; i < n; i += kWidth, ++u) {
+    const F prob = law_of_logits(load_logits(target_row, i, n, nullptr), target_stats);
+    const F draft_prob = law_of_logits(load_logits(draft_row, i, n, nullptr), draft_stats);
+    const F moved = mixed(draft_prob, i, n, keep, share, terms);
+    acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
 void exp_weights(const float* x, int n, float max_logit, float inv_temperature, float* weights) {
   const F max = Simd::set(max_logit), scale = Simd::set(inv_temperature);
   for (int i = 0; i < n; i += kWidth) {
@@ -443,6 +496,7 @@ constexpr RowKernels make_table(const char* name) {
           subtract_probs,
           dot,
           {subtract_law<Float32>, subtract_law<Float16>, subtract_law<BFloat16>},
+          {subtract_mixed_law<Float32>, subtract_mixed_law<Float16>, subtract_mixed_law<BFloat16>},
           {subtract_aligned_law<Float32>, subtract_aligned_law<Float16>,
            subtract_aligned_law<BFloat16>},
           {{residual_sum<Float32, Float32>, residual_sum<Float32, Float16>,
@@ -451,6 +505,12 @@ constexpr RowKernels make_table(const char* name) {
             residual_sum<Float16, BFloat16>},
            {residual_sum<BFloat16, Float32>, residual_sum<BFloat16, Float16>,
             residual_sum<BFloat16, BFloat16>}},
+          {{residual_mix_sum<Float32, Float32>, residual_mix_sum<Float32, Float16>,
+            residual_mix_sum<Float32, BFloat16>},
+           {residual_mix_sum<Float16, Float32>, residual_mix_sum<Float16, Float16>,
+            residual_mix_sum<Float16, BFloat16>},
+           {residual_mix_sum<BFloat16, Float32>, residual_mix_sum<BFloat16, Float16>,
+            residual_mix_sum<BFloat16, BFloat16>}},
           exp_weights,
           mass_at_least,
           keep_side,

@@ -17,9 +17,6 @@ namespace {
 
 constexpr int64_t kDrawGrain = 2;  // chunks of a draw per task
 
-// Residuals of a kernel with sparse rows that are looked at together: each takes V floats.
-constexpr size_t kSpreadGroup = 16;
-
 // What is drawn at the row where a request stops.
 enum class Draw { kTarget, kResidual };
 
@@ -357,14 +354,21 @@ class Verifier {
       places.push_back(idx);
     }
     const int64_t chunks = num_chunks(in_.target.vocab_size);
-    std::vector<double> totals(live.size(), 0.0);
-    size_t place = 0;
-    with_masses(rows, [&](const std::vector<Stop>& group, std::vector<double>& masses) {
-      for (size_t row = 0; row < group.size(); ++row, ++place) {
-        for (int64_t chunk = 0; chunk < chunks; ++chunk)
-          totals[places[place]] += masses[row * chunks + chunk];
-      }
-    });
+    std::vector<double> masses(rows.size() * chunks), totals(live.size(), 0.0);
+    if (spreads()) {
+      find_spreading_ids(rows);
+      parallel_for(parallel_, static_cast<int64_t>(rows.size()), 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row)
+                       spread_masses(&rows[row], &masses[row * chunks]);
+                   });
+    } else {
+      chunk_masses(rows, &masses);
+    }
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        totals[places[row]] += masses[row * chunks + chunk];
+    }
     return totals;
   }
 
@@ -392,8 +396,14 @@ class Verifier {
     if (draw == Draw::kTarget && stop.sums && !is_truncated(stats) && !is_greedy(stats)) {
       return in_.are_probs ? stop.sums[chunk].sum : chunk_mass_of(stop.sums[chunk], stats);
     }
-    if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs && !is_redistributed()) {
+    if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs) {
       const int64_t b = stop.request_idx;
+      if (is_redistributed()) {
+        return rdk_residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
+                                      in_.kernel, draft_of(b, stop.position, stop.draft),
+                                      stop.leaked_mass, stop.spread, stop.scale, chunk,
+                                      chunk_buffer());
+      }
       return residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
                                 in_.draft.row(draft_row(b, stop.position)), stop.draft,
                                 in_.target_to_draft_ids, stop.scale, chunk, chunk_buffer());
@@ -401,47 +411,51 @@ class Verifier {
     return weights(stop, draw, chunk, chunk_buffer());
   }
 
-  // Calls body(stops, masses of their chunks), with a few stops at a time where each needs a row of
-  // scratch: what the kernel's sparse rows add to its draft law.
-  template <class F>
-  void with_masses(const std::vector<Stop>& stops, F body) {
-    std::vector<double> masses;
-    if (!is_redistributed() || !in_.kernel.spread) {
-      chunk_masses(stops, &masses);
-      body(stops, masses);
-      return;
-    }
-    const size_t width = static_cast<size_t>(in_.kernel.vocab_size);
-    for (size_t first = 0; first < stops.size(); first += kSpreadGroup) {
-      const size_t size = std::min(kSpreadGroup, stops.size() - first);
-      std::vector<Stop> group(stops.begin() + first, stops.begin() + first + size);
-      if (spread_.size() < size * width) spread_.resize(size * width);
-      if (!has_spreading_ids_) spreading_ids_ = spreading_ids(in_.kernel, in_.target_to_draft_ids);
+  // Whether residuals need what the kernel's sparse rows add to the draft law: V floats of scratch
+  // each, so that a thread then does the whole of a row.
+  bool spreads() const { return is_redistributed() && in_.kernel.spread; }
+
+  void find_spreading_ids(const std::vector<Stop>& stops) {
+    for (const Stop& stop : stops) {
+      if (has_spreading_ids_ || stop.draw != Draw::kResidual) continue;
+      spreading_ids_ = spreading_ids(in_.kernel, in_.target_to_draft_ids);
       has_spreading_ids_ = true;
-      parallel_for(parallel_, static_cast<int64_t>(size), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t idx = begin; idx < end; ++idx) {
-          Stop& stop = group[idx];
-          if (stop.draw != Draw::kResidual || !is_law(stop)) continue;
-          float* out = spread_.data() + idx * width;
-          spread_mass(in_.kernel, draft_of(stop.request_idx, stop.position, stop.draft),
-                      spreading_ids_, out);
-          stop.spread = out;
-        }
-      });
-      chunk_masses(group, &masses);
-      body(group, masses);
     }
+  }
+
+  // Masses of the chunks of one stop; its spread mass lasts until this thread's next one.
+  void spread_masses(Stop* stop, double* masses) const {
+    if (!is_law(*stop)) return;
+    if (stop->draw == Draw::kResidual) {
+      thread_local std::vector<float> buffer;
+      buffer.resize(static_cast<size_t>(in_.kernel.vocab_size));
+      spread_mass(in_.kernel, draft_of(stop->request_idx, stop->position, stop->draft),
+                  spreading_ids_, buffer.data());
+      stop->spread = buffer.data();
+    }
+    for (int64_t chunk = 0; chunk < num_chunks(in_.target.vocab_size); ++chunk)
+      masses[chunk] = chunk_mass(*stop, stop->draw, chunk);
   }
 
   // Draws the token of every stopped request.
   void draw(const std::vector<Stop>& stops) {
+    const int64_t size = static_cast<int64_t>(stops.size());
     const int64_t chunks = num_chunks(in_.target.vocab_size);
-    with_masses(stops, [&](const std::vector<Stop>& group, std::vector<double>& masses) {
-      parallel_for(parallel_, static_cast<int64_t>(group.size()), 1,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t idx = begin; idx < end; ++idx)
-                       emit(group[idx], &masses[idx * chunks]);
-                   });
+    std::vector<double> masses(stops.size() * chunks);
+    if (spreads()) {
+      find_spreading_ids(stops);
+      parallel_for(parallel_, size, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t idx = begin; idx < end; ++idx) {
+          Stop stop = stops[idx];
+          spread_masses(&stop, &masses[idx * chunks]);
+          emit(stop, &masses[idx * chunks]);
+        }
+      });
+      return;
+    }
+    chunk_masses(stops, &masses);
+    parallel_for(parallel_, size, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t idx = begin; idx < end; ++idx) emit(stops[idx], &masses[idx * chunks]);
     });
   }
 
@@ -511,7 +525,6 @@ class Verifier {
   std::vector<ChunkSum> target_sums_, draft_sums_;
   std::vector<int32_t> spreading_ids_;
   bool has_spreading_ids_ = false;
-  std::vector<float> spread_;  // [kSpreadGroup, V]
 };
 
 }  // namespace

@@ -81,6 +81,14 @@ inline void check_same_device(const Tensor& tensor, const Tensor& reference, con
                   " must be on the device of the logits, got another");
 }
 
+// A tensor that the caller wants a result in.
+inline void check_output(const Tensor& tensor, ScalarType dtype,
+                         std::initializer_list<int64_t> shape, const Tensor& reference,
+                         const char* op, const char* argument) {
+  check_dense(tensor, dtype, shape, op, argument);
+  check_same_device(tensor, reference, op, argument);
+}
+
 // Pointer of an optional tensor after its checks; null if absent.
 template <class T>
 const T* optional_data(const std::optional<Tensor>& tensor, ScalarType dtype,

@@ -14,18 +14,34 @@ inline Rule verify_rule(int64_t rule, const char* op) {
   return static_cast<Rule>(rule);
 }
 
-// Allocates output_token_ids, num_accepted_tokens and status, and lets `run` fill them.
-template <class F>
-std::tuple<Tensor, Tensor, Tensor> with_verify_outputs(const Ragged& ragged, const Tensor& like,
-                                                       F run) {
-  Tensor output_token_ids =
-      new_tensor(like, {ragged.batch_size, ragged.max_draft_tokens + 1}, ScalarType::Int);
-  Tensor num_accepted_tokens = new_tensor(like, {ragged.batch_size}, ScalarType::Int);
-  Tensor status = new_tensor(like, {ragged.batch_size}, ScalarType::Int);
-  run({static_cast<int32_t*>(output_token_ids.mutable_data_ptr()),
-       static_cast<int32_t*>(num_accepted_tokens.mutable_data_ptr()),
-       static_cast<int32_t*>(status.mutable_data_ptr())});
-  return {output_token_ids, num_accepted_tokens, status};
+// The results of a verification: new tensors, or the caller's (the .out overloads).
+struct VerifyTensors {
+  Tensor output_token_ids, num_accepted_tokens, status;
+
+  VerifyOutputs pointers() const {
+    return {static_cast<int32_t*>(output_token_ids.mutable_data_ptr()),
+            static_cast<int32_t*>(num_accepted_tokens.mutable_data_ptr()),
+            static_cast<int32_t*>(status.mutable_data_ptr())};
+  }
+  std::tuple<Tensor, Tensor, Tensor> tuple() const {
+    return {output_token_ids, num_accepted_tokens, status};
+  }
+};
+
+inline VerifyTensors new_results(const Ragged& ragged, const Tensor& like) {
+  return {new_tensor(like, {ragged.batch_size, ragged.max_draft_tokens + 1}, ScalarType::Int),
+          new_tensor(like, {ragged.batch_size}, ScalarType::Int),
+          new_tensor(like, {ragged.batch_size}, ScalarType::Int)};
+}
+
+inline VerifyTensors checked_results(const VerifyTensors& given, const Ragged& ragged,
+                                     const Tensor& like, const char* op) {
+  check_output(given.output_token_ids, ScalarType::Int,
+               {ragged.batch_size, ragged.max_draft_tokens + 1}, like, op, "output_token_ids");
+  check_output(given.num_accepted_tokens, ScalarType::Int, {ragged.batch_size}, like, op,
+               "num_accepted_tokens");
+  check_output(given.status, ScalarType::Int, {ragged.batch_size}, like, op, "status");
+  return given;
 }
 
 }  // namespace hetero_spec

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <pybind11/stl.h>
-
 #include "acceptance_overlap/acceptance_overlap_cuda.h"
-#include "simt/python/device_array.h"
+#include "simt/python/rdk_kernel.h"
 
 namespace hetero_spec::simt_python {
 namespace {
@@ -10,8 +8,8 @@ namespace {
 py::array acceptance_overlap(const py::array& target_logits, int dtype,
                              const py::array& draft_logits, int draft_dtype,
                              const OptionalArray& draft_stats,
-                             const OptionalArray& target_to_draft_ids,
-                             const Parameters& parameters) {
+                             const OptionalArray& target_to_draft_ids, const Parameters& parameters,
+                             const KernelArrays& kernel) {
   DeviceMemory memory;
   const int64_t rows = target_logits.shape(0);
   AcceptanceOverlapCuda call{};
@@ -23,6 +21,7 @@ py::array acceptance_overlap(const py::array& target_logits, int dtype,
   call.draft_stats =
       reinterpret_cast<const RowStats*>(memory.upload<float>("draft_stats", draft_stats));
   call.target_to_draft_ids = memory.upload<int32_t>("map", target_to_draft_ids);
+  call.kernel = upload_kernel(memory, kernel, target_logits.shape(1));
   call.params = memory.upload(parameters);
   Output<float> overlap(memory, "overlap", {rows});
   call.overlap = overlap.device();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <pybind11/stl.h>
-
 #include "draft_sample/draft_sample_cuda.h"
-#include "simt/python/device_array.h"
+#include "simt/python/rdk_kernel.h"
 
 namespace hetero_spec::simt_python {
 namespace {
@@ -10,7 +8,8 @@ namespace {
 py::tuple draft_sample(const py::array& draft_logits, int dtype,
                        const OptionalArray& draft_to_target_ids, const Parameters& parameters,
                        const OptionalArray& seeds, const OptionalArray& positions,
-                       const OptionalArray& uniform_samples) {
+                       const OptionalArray& uniform_samples, const KernelArrays& kernel,
+                       const OptionalArray& target_to_draft_ids) {
   DeviceMemory memory;
   const int64_t batch = draft_logits.shape(0);
   DraftSampleCuda call{};
@@ -18,6 +17,10 @@ py::tuple draft_sample(const py::array& draft_logits, int dtype,
                        row_stride(draft_logits), draft_logits.shape(1)};
   call.batch_size = batch;
   call.draft_to_target_ids = memory.upload<int32_t>("map", draft_to_target_ids);
+  call.target_to_draft_ids = memory.upload<int32_t>("inverse map", target_to_draft_ids);
+  call.kernel = upload_kernel(
+      memory, kernel,
+      target_to_draft_ids.has_value() ? target_to_draft_ids->shape(0) : draft_logits.shape(1));
   call.params = memory.upload(parameters);
   call.uniform_samples = memory.upload<double>("uniform_samples", uniform_samples);
   call.seeds = memory.upload<int64_t>("seeds", seeds);
@@ -28,6 +31,8 @@ py::tuple draft_sample(const py::array& draft_logits, int dtype,
   Output<float> stats(memory, "stats", {batch, 4});
   Output<float> entropy(memory, "entropy", {batch});
   Output<float> max_prob(memory, "max_prob", {batch});
+  Output<float> leaked_mass(memory, "leaked_mass", {kernel.has_value() ? batch : 0});
+  call.leaked_mass = leaked_mass.device();
   call.target_token_ids = target_token_ids.device();
   call.draft_token_ids = draft_token_ids.device();
   call.probs = probs.device();
@@ -37,7 +42,8 @@ py::tuple draft_sample(const py::array& draft_logits, int dtype,
   void* workspace = memory.allocate("workspace", draft_sample_cuda_workspace(call));
   check(draft_sample_cuda(call, workspace, nullptr), "draft_sample");
   return py::make_tuple(target_token_ids.download(), draft_token_ids.download(), probs.download(),
-                        stats.download(), entropy.download(), max_prob.download());
+                        stats.download(), entropy.download(), max_prob.download(),
+                        leaked_mass.download());
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <pybind11/stl.h>
-
 #include "rejection_sample/rejection_sample_cuda.h"
-#include "simt/python/device_array.h"
+#include "simt/python/rdk_kernel.h"
 
 namespace hetero_spec::simt_python {
 namespace {
@@ -13,7 +11,8 @@ py::tuple rejection_sample(const py::array& target_logits, int dtype,
                            int draft_dtype, const OptionalArray& draft_stats,
                            const OptionalArray& target_to_draft_ids, const Parameters& parameters,
                            const OptionalArray& seeds, const OptionalArray& positions,
-                           const OptionalArray& uniform_samples, bool block_rule) {
+                           const OptionalArray& uniform_samples, bool block_rule,
+                           const KernelArrays& kernel, const OptionalArray& draft_leaked_mass) {
   DeviceMemory memory;
   const int64_t batch = cu_num_draft_tokens.shape(0) - 1;
   RejectionSampleCuda call{};
@@ -32,6 +31,8 @@ py::tuple rejection_sample(const py::array& target_logits, int dtype,
   call.draft_stats =
       reinterpret_cast<const RowStats*>(memory.upload<float>("draft_stats", draft_stats));
   call.target_to_draft_ids = memory.upload<int32_t>("map", target_to_draft_ids);
+  call.kernel = upload_kernel(memory, kernel, target_logits.shape(1));
+  call.draft_leaked_mass = memory.upload<float>("draft_leaked_mass", draft_leaked_mass);
   call.params = memory.upload(parameters);
   call.uniforms = {memory.upload<double>("uniform_samples", uniform_samples),
                    memory.upload<int64_t>("seeds", seeds),
