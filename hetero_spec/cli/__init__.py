@@ -16,7 +16,7 @@ from .errors import UsageError
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    from . import generate, overlap
+    from . import bench, calibrate, generate, overlap
 
     parser = argparse.ArgumentParser(
         prog="hetero-spec",
@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hetero-spec {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (generate, overlap):
+    for module in (generate, overlap, bench, calibrate):
         module.add_parser(subparsers)
     return parser
 

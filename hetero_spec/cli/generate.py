@@ -23,8 +23,25 @@ Decode a prompt with a target model while a small drafter, whose tokenizer may b
 output follows the target's law exactly: at temperature 0 it is the target's own text. Text goes to standard output,
 the table of figures to standard error.
 
+Methods:
+  tli      the drafter's law over the tokens that both vocabularies have
+  rdk      the same, spread over the target's whole vocabulary by a kernel (--rdk-kernel, of `calibrate rdk`)
+  slem     drafts cross as text and are kept while the target says the same
+  slrs     drafts cross as text and are verified with the law of that text; to be measured, not to be quick
+  ngram    what followed the last few tokens earlier in the text; no drafter
+  cascade  drafts of a middle model (--middle), which the drafter helps in turn
+  auto     chooses among tli, rdk, slem and ngram, and the length, by running measurements; decodes plainly where
+           drafting does not pay
+  none     plain decoding; no drafter
+
+With --verify exact and a seed the text is that of plain decoding with the same seed, whatever drafts.
+
 Models are smollm2, gemma3-270m and embedded (the drafter that comes with this package), or local transformers folders.
 """
+# As in hetero_spec.decoding, which the command line loads only when it decodes.
+_METHODS = ("tli", "rdk", "slem", "slrs", "ngram", "cascade", "auto", "none")
+_WITHOUT_DRAFTER = ("ngram", "none")
+_LONG_LOOKAHEAD = 8
 # Tokens of the runs that are thrown away before a comparison is timed.
 _WARM_UP_TOKENS = 4
 _INTERRUPTED = 130
@@ -46,13 +63,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--raw", action="store_true", help="continue the prompt as it is, without the target's chat template"
     )
-    parser.add_argument("--method", default="tli", choices=("tli", "none"), help="none decodes plainly; default: tli")
+    parser.add_argument("--method", default="tli", metavar="METHOD", choices=_METHODS, help="see above; default: tli")
     parser.add_argument(
         "--lookahead",
-        default="confidence",
         metavar="K",
-        help="draft tokens per round, or 'confidence': up to 4 while the drafter is sure; default: confidence",
+        help="draft tokens per round (for auto: at most), or a policy: confidence (up to 4 while the drafter is sure), "
+        "heuristic, disco, or a classifier's .json file of `calibrate lookahead`; default: confidence, for auto and "
+        f"ngram {_LONG_LOOKAHEAD}",
     )
+    parser.add_argument(
+        "--verify",
+        choices=("rejection", "exact"),
+        help="rejection: by the law that drafts come from; exact: the target draws every token itself, and with a seed "
+        "the text is plain decoding's; default: exact for slem and ngram, else rejection",
+    )
+    parser.add_argument("--rdk-kernel", "--kernel", metavar="FILE", help="for rdk, and for auto if there is one")
+    parser.add_argument(
+        "--keep", metavar="FILE", help="cut the drafter's output layer to these tokens (OUTPUT.keep of `calibrate rdk`)"
+    )
+    parser.add_argument("--middle", metavar="MODEL", help="for cascade: the model that drafts for the target")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy; default: 0")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is off")
@@ -111,16 +140,29 @@ def run(args: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(args.threads)
-    is_greedy = args.temperature == 0.0
     try:
         Sampling(args.temperature, args.top_k, args.top_p, args.min_p)
         if args.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {args.max_new_tokens}")
+        if args.lookahead is None:
+            args.lookahead = str(_LONG_LOOKAHEAD) if args.method in ("auto", "ngram") else "confidence"
         lookahead = as_lookahead(_number_or_name(args.lookahead))
+        if (args.middle is not None) != (args.method == "cascade"):
+            raise ValueError(f"middle must be given with method cascade and only there, got method {args.method}")
         # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
         target = load(args.target, packed=True)
-        drafter = load(args.drafter, packed=True) if args.method != "none" else None
-        decoder = SpeculativeDecoder(target, drafter, args.method, lookahead)
+        drafter: Any = None if args.method in _WITHOUT_DRAFTER else load(args.drafter, packed=True)
+        if args.keep is not None:
+            drafter = _pruned(args.keep, target, drafter)
+        decoder = SpeculativeDecoder(
+            target,
+            drafter,
+            args.method,
+            lookahead,
+            verify=args.verify,
+            rdk_kernel=args.rdk_kernel,
+            middle=None if args.middle is None else load(args.middle, packed=True),
+        )
         token_ids = _encode(target.tokenizer, prompt, args.raw)
         arguments: dict[str, Any] = {
             "max_new_tokens": args.max_new_tokens,
@@ -137,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError(missing_package(error)) from error
     except (ModelError, ValueError, TypeError, OSError) as error:
-        raise UsageError(one_line(error).removeprefix("generate: ")) from error
+        raise UsageError(one_line(error).removeprefix("generate: ").removeprefix("SpeculativeDecoder: ")) from error
 
     interrupted = False
     try:
@@ -152,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
         interrupted = True
     sys.stdout.write("\n")
     sys.stdout.flush()
-    report = _report(args, drafted_run, plain_run, is_greedy, interrupted)
+    report = _report(args, drafted_run, plain_run, interrupted)
     _print_table(report)
     if json_path is not None:
         _write_json(json_path, report)
@@ -181,6 +223,22 @@ def _decode(drafted: _Run, plain: _Run | None) -> None:
             sys.stdout.flush()
 
 
+def _pruned(path: str, target: Any, drafter: Any) -> Any:
+    """Cut a drafter's output layer to the tokens of a file that `calibrate rdk --keep` or `PrunedModel.save` wrote."""
+    if drafter is None:
+        raise ValueError("keep must be given with a drafter, got a method without one")
+    from hetero_spec.decoding.target import TransformersTarget
+    from hetero_spec.rdk import load_pruned
+    from hetero_spec.vocab import VocabMap
+
+    pruned = load_pruned(path, drafter.model, tokenizer=drafter.tokenizer)
+    width = TransformersTarget(target.model, target.tokenizer).vocab_size
+    vocab_map = VocabMap.from_tokenizers(
+        target.tokenizer, drafter.tokenizer, target_vocab_size=width, draft_vocab_size=pruned.vocab_size
+    )
+    return pruned.drafter(vocab_map, width, tokenizer=drafter.tokenizer)
+
+
 def _encode(tokenizer: Any, prompt: str, is_raw: bool) -> list[int]:
     """Token ids of the prompt, as the user's turn of a chat where the model has a template."""
     chat = None if is_raw else tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
@@ -189,17 +247,18 @@ def _encode(tokenizer: Any, prompt: str, is_raw: bool) -> list[int]:
     return list(tokenizer.encode(chat, add_special_tokens=False))
 
 
-def _report(
-    args: argparse.Namespace, drafted: _Run, plain: _Run | None, is_greedy: bool, interrupted: bool
-) -> dict[str, Any]:
+def _report(args: argparse.Namespace, drafted: _Run, plain: _Run | None, interrupted: bool) -> dict[str, Any]:
     """Gather what the table shows and the file holds."""
     report: dict[str, Any] = {
         "target": args.target,
-        "drafter": args.drafter if args.method != "none" else None,
+        "drafter": None if args.method in _WITHOUT_DRAFTER else args.drafter,
+        "middle": args.middle,
         "prompt": args.prompt,
         "text": drafted.text,
         "method": args.method,
         "lookahead": args.lookahead,
+        "verify": drafted.decoder.verify,
+        "rdk_kernel": args.rdk_kernel,
         "max_new_tokens": args.max_new_tokens,
         "temperature": args.temperature,
         "top_k": args.top_k,
@@ -218,8 +277,10 @@ def _report(
             "finish_reason": plain.finish_reason,
             "stats": plain.decoder.stats.as_dict(),
         }
-        # Two samples of one law differ, so only greedy texts can be compared, and only finished ones.
-        report["identical"] = drafted.text == plain.text if is_greedy and not interrupted else None
+        # Two samples of one law differ, so only greedy texts, or those of exact verification, can be compared, and
+        # only finished ones.
+        is_comparable = (args.temperature == 0.0 or drafted.decoder.verify == "exact") and not interrupted
+        report["identical"] = drafted.text == plain.text if is_comparable else None
         report["speedup"] = speed / plain_speed if plain_speed else None
     return report
 
@@ -229,29 +290,35 @@ def _print_table(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     stats = report["stats"]
-    title = report["target"] if report["drafter"] is None else f"{report['target']} <- {report['drafter']}"
+    title = " <- ".join(report[side] for side in ("target", "middle", "drafter") if report[side] is not None)
     table = Table(title=f"{title}, method {report['method']}", title_justify="left", show_header=False)
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_row("tokens", f"{stats['tokens']}{' (interrupted)' if report['interrupted'] else ''}")
-    if report["drafter"] is not None:
+    if report["method"] != "none":
         table.add_row("acceptance rate", f"{stats['acceptance_rate']:.3f} ({stats['accepted']} of {stats['proposed']})")
         table.add_row("acceptance length", f"{stats['acceptance_length']:.2f} tokens per look of the target")
     table.add_row("tokens per second", f"{stats['tokens_per_second']:.2f}")
     for part in ("drafter", "target", "ops"):
         table.add_row(f"time in {part}", f"{stats[f'seconds_{part}']:.3f} s")
-    notes = []
+    if stats["rounds_by_method"]:
+        rounds = sorted(stats["rounds_by_method"].items(), key=lambda item: -item[1])
+        table.add_row("rounds", ", ".join(f"{count} {method}" for method, count in rounds))
+    notes = list(stats["notes"])
     if "plain" in report:
         table.add_row("plain tokens per second", f"{report['plain']['tokens_per_second']:.2f}")
         speedup = report["speedup"]
         table.add_row("speed-up", "-" if speedup is None else f"{speedup:.2f}x")
-        if speedup is not None and speedup < 1.0 and report["drafter"] is not None:
+        if speedup is not None and speedup < 1.0 and report["method"] != "none":
             notes.append("Drafting did not pay here: plain decoding was quicker.")
         identical = report["identical"]
         if identical is not None:
-            table.add_row("greedy text identical", "yes" if identical else "NO")
+            kind = "greedy text" if report["temperature"] == 0.0 else "text"
+            table.add_row(f"{kind} identical", "yes" if identical else "NO")
         elif not report["interrupted"]:
-            notes.append("Sampled texts differ by chance; at temperature 0 the two are compared.")
+            notes.append(
+                "Sampled texts differ by chance; at temperature 0 or with --verify exact the two are compared."
+            )
     console = Console(stderr=True)
     console.print(table)
     for note in notes:

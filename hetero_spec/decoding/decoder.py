@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, overload
 
+from hetero_spec.decoding.cascade import MiddleTarget
+from hetero_spec.decoding.controller import Controller
 from hetero_spec.decoding.lookahead import Lookahead, as_lookahead
-from hetero_spec.decoding.loop import Batch, Piece, Request, run
+from hetero_spec.decoding.loop import Batch, Piece, run
+from hetero_spec.decoding.methods import (
+    check_method,
+    load_rdk_kernel,
+    methods_for,
+    note_on_kernel,
+    proposer_factory,
+    step_ratio,
+)
 from hetero_spec.decoding.protocols import Drafter, Target
+from hetero_spec.decoding.request import Request
 from hetero_spec.decoding.sampling import Sampling
 from hetero_spec.decoding.stats import DecodingStats, RequestStats
 from hetero_spec.decoding.text import TextStream
-
-METHODS = ("tli", "none")
-_LATER_METHODS = ("rdk", "slem", "slrs", "auto")
-_RULES = ("token", "block")
 
 Prompt = str | Sequence[int]
 
@@ -51,26 +58,53 @@ class SpeculativeDecoder:
     ----------
     target : LoadedModel, (model, tokenizer), or Target
         Of hetero_spec.models, of transformers, or anything that satisfies the protocol.
-    drafter : LoadedModel, (model, tokenizer), or Drafter; None with method "none"
-    method : "tli" or "none"
-        Token-level intersection (Timor et al. 2502.05202): the drafter's law restricted to the tokens both
-        vocabularies have and renormalised, verified by rejection sampling. "none" decodes plainly.
-    lookahead : int, "confidence" or Lookahead
-        Draft length; see `hetero_spec.decoding.lookahead`.
+    drafter : LoadedModel, (model, tokenizer), or Drafter; None for methods "ngram" and "none"
+    method : str
+        ============  ==============================================================================================
+        "tli"         token-level intersection (Timor et al. 2502.05202): the drafter's law restricted to the tokens
+                      both vocabularies have and renormalised
+        "rdk"         the same, spread over the target's whole vocabulary by a redistribution kernel (2506.03206)
+        "slem"        string-level exact match (2502.05202): drafts cross as text
+        "slrs"        string-level rejection sampling (2502.05202): the same with the law of the text
+        "ngram"       what followed the last few tokens earlier in the text; no drafter
+        "cascade"     drafts from a middle model, which the drafter (or n-grams, without one) helps in turn
+        "auto"        method and length with the most tokens per second, by running measurements; plain decoding
+                      where drafting does not pay. Among tli, rdk with `rdk_kernel`, slem, and ngram
+        "none"        plain decoding
+        ============  ==============================================================================================
+    lookahead : int, str, path or Lookahead
+        Draft length, or for "auto" the largest; see `hetero_spec.decoding.lookahead`.
     vocab_map : VocabMap, optional
         Default: made from both tokenizers, and to be made from these very ones. Not for a drafter that brings its own
         map (a `Drafter`).
     rule : "token" or "block"
-        Verification rule: Leviathan et al. 2211.17192, or Sun et al. 2403.10444, which accepts at least as many.
+        Rule of rejection: Leviathan et al. 2211.17192, or Sun et al. 2403.10444, which accepts at least as many. Not
+        for "slrs", which has its own.
+    verify : "rejection" or "exact", optional
+        "rejection" tests each draft token with the law that it was drawn from. "exact" is reproducible decoding: the
+        target draws every token itself, and a draft is kept while it says the same. With a seed the emitted tokens are
+        then those of plain seeded decoding, whatever the drafter, its method and its lookahead (up to float rounding
+        between a pass over one token and a pass over several). At temperature 0 both come to the same; above it fewer
+        drafts match than rejection sampling would accept. Default: "exact" for "slem" and "ngram", whose drafts have
+        no law to lose, else "rejection".
+    rdk_kernel : kernel of hetero_spec.rdk, or path
+        For "rdk", and for "auto" if there is one. A kernel whose calibration found no gain is left out; `stats.notes`
+        says so.
+    middle : LoadedModel, (model, tokenizer), or Drafter
+        For "cascade": the model that drafts for the target. The drafter's tokens are then read as the middle model's.
+    controller : Controller, optional
+        For "auto": what decides, with all it has learnt so far. Default: a new one, which learns from one text to the
+        next for as long as the decoder lives.
 
     Attributes
     ----------
+    controller : Controller or None
+        Of "auto".
     stats : DecodingStats
         Of the latest `stream` or `generate`; it grows while pieces are read.
 
     Raises
     ------
-    NotImplementedError   a method that is known but not built yet
     VocabMismatchError    a ValueError: the map was made for another tokenizer than the target's or the drafter's
     ValueError            anything else that cannot be: unknown method, empty intersection, a model without rollback
     """
@@ -84,26 +118,42 @@ class SpeculativeDecoder:
         vocab_map: Any = None,
         *,
         rule: str = "token",
+        verify: str | None = None,
+        rdk_kernel: Any = None,
+        middle: Any = None,
+        controller: Controller | None = None,
     ) -> None:
-        if method in _LATER_METHODS:
-            raise NotImplementedError(
-                f"SpeculativeDecoder: method {method!r} is not implemented yet; use 'tli' or 'none'"
-            )
-        if method not in METHODS:
-            raise ValueError(f"SpeculativeDecoder: method must be one of {', '.join(METHODS)}, got {method!r}")
-        if rule not in _RULES:
-            raise ValueError(f"SpeculativeDecoder: rule must be one of {', '.join(_RULES)}, got {rule!r}")
-        if method == "tli" and drafter is None:
-            raise ValueError("SpeculativeDecoder: drafter must be given for method 'tli', got None")
+        self.verify = check_method(method, drafter, middle, rdk_kernel, rule, verify)
         self.method = method
         self.rule = rule
         self.lookahead = as_lookahead(lookahead)
         self.target: Target
         self.drafter: Drafter | None = None
-        if method == "none":
+        inner_drafter: Drafter | None = None
+        if method == "cascade":
+            self.target, self.drafter = _as_pair(target, middle, vocab_map)
+            inner_drafter = None if drafter is None else _as_inner_drafter(self.drafter, drafter)
+        elif method in ("none", "ngram") or drafter is None:
             self.target = _as_target(target, vocab_map)
         else:
             self.target, self.drafter = _as_pair(target, drafter, vocab_map)
+        kernel = None
+        self._notes: list[str] = []
+        if rdk_kernel is not None and self.drafter is not None:
+            kernel, reason = load_rdk_kernel(rdk_kernel, self.target, self.drafter)
+            if reason is not None:
+                self._notes.append(f"The RDK kernel is not used, drafts are plain TLI: {reason}")
+            elif (note := note_on_kernel(kernel, self.drafter)) is not None:
+                self._notes.append(note)
+        self.controller: Controller | None = None
+        if method == "auto":
+            methods = methods_for(self.target, self.drafter, kernel)
+            ratio = None if self.drafter is None else step_ratio(self.target, self.drafter)
+            ratios = {} if ratio is None else dict.fromkeys(set(methods) - {"ngram"}, ratio)
+            self.controller = Controller(methods, ratios) if controller is None else controller
+        self._make_proposer = proposer_factory(
+            method, kernel=kernel, inner_drafter=inner_drafter, controller=self.controller
+        )
         self.stats = DecodingStats()
 
     @overload
@@ -174,8 +224,9 @@ class SpeculativeDecoder:
         stop : str or strings
             Each ends a text and is left out of it.
         draft_sampling : Sampling, optional
-            The drafter's own parameters. Default: the request's own, temperature and truncation alike, since a draft
-            that the target's top-k or top-p has cut off is always rejected. Any choice is lossless.
+            The drafter's own parameters; any choice is lossless. Default: the request's own, temperature and truncation
+            alike, since a draft that the target's top-k or top-p has cut off is always rejected; greedy with exact
+            verification, where what counts is how likely the target is to say the same.
 
         Raises
         ------
@@ -215,17 +266,22 @@ class SpeculativeDecoder:
                     ids,
                     secrets.randbits(63) if request_seed is None else _as_int64(request_seed),
                     samplings[index],
-                    samplings[index] if draft_sampling is None else draft_sampling,
+                    self._draft_sampling(samplings[index]) if draft_sampling is None else draft_sampling,
                     TextStream(self.target.token_bytes, stops),
+                    int(max_new_tokens),
                 )
             )
         self.stats = DecodingStats(
             prompt_tokens=sum(len(request.prompt) for request in requests),
             requests=[RequestStats(prompt_tokens=len(request.prompt)) for request in requests],
+            notes=list(self._notes),
         )
-        return self._run(requests, max_new_tokens, self.stats)
+        return self._run(requests, self.stats)
 
-    def _run(self, requests: Sequence[Request], max_new_tokens: int, stats: DecodingStats) -> Iterator[Piece]:
+    def _draft_sampling(self, sampling: Sampling) -> Sampling:
+        return replace(sampling, temperature=0.0) if self.verify == "exact" else sampling
+
+    def _run(self, requests: Sequence[Request], stats: DecodingStats) -> Iterator[Piece]:
         if not requests:
             return
         batch = Batch(
@@ -233,7 +289,8 @@ class SpeculativeDecoder:
             self.drafter,
             requests,
             self.lookahead,
-            max_new_tokens=max_new_tokens,
+            make_proposer=self._make_proposer,
+            verify=self.verify,
             rule=self.rule,
             stats=stats,
         )
@@ -377,6 +434,25 @@ def _as_pair(target: Any, drafter: Any, vocab_map: Any) -> tuple[Target, Drafter
             f"got {vocab_map.target_vocab_size}"
         )
     return own, TransformersDrafter(*parts, vocab_map, own.vocab_size)
+
+
+def _as_inner_drafter(middle: Drafter, drafter: Any) -> Drafter:
+    """Return the drafter of a cascade's middle model."""
+    tokenizer, parts = getattr(middle, "tokenizer", None), _model_and_tokenizer(drafter)
+    as_target = MiddleTarget(middle, ())
+    if parts is None:
+        return _as_pair(as_target, drafter, None)[1]
+    if tokenizer is None:
+        raise ValueError("SpeculativeDecoder: drafter must be a Drafter where the middle model is one, got a model")
+    from hetero_spec.vocab import VocabMap
+
+    vocab_map = VocabMap.from_tokenizers(
+        tokenizer,
+        parts[1],
+        target_vocab_size=middle.vocab_size,
+        draft_vocab_size=int(parts[0].config.get_text_config().vocab_size),
+    )
+    return _as_pair(as_target, drafter, vocab_map)[1]
 
 
 def _check_made_for(side: str, tokenizer: Any, sha256: str) -> None:

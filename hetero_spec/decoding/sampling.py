@@ -62,8 +62,8 @@ class SamplingArguments(TypedDict):
     min_p: float | Tensor | None
 
 
-def sampling_arguments(samplings: Sequence[Sampling]) -> SamplingArguments:
-    """Return the ops' arguments for a batch: scalars where all requests agree, else tensors of one value each."""
+def sampling_arguments(samplings: Sequence[Sampling], device: torch.device | None = None) -> SamplingArguments:
+    """Return the ops' arguments for a batch: scalars where all requests agree, else tensors (of one device)."""
     first = samplings[0]
     if all(sampling == first for sampling in samplings):
         return {
@@ -72,9 +72,13 @@ def sampling_arguments(samplings: Sequence[Sampling]) -> SamplingArguments:
             "top_p": None if first.top_p == 1.0 else first.top_p,
             "min_p": first.min_p or None,
         }
+
+    def of(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
     return {
-        "temperature": torch.tensor([sampling.temperature for sampling in samplings], dtype=torch.float32),
-        "top_k": torch.tensor([min(sampling.top_k, _INT32_MAX) for sampling in samplings], dtype=torch.int32),
-        "top_p": torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float32),
-        "min_p": torch.tensor([sampling.min_p for sampling in samplings], dtype=torch.float32),
+        "temperature": of([sampling.temperature for sampling in samplings], torch.float32),
+        "top_k": of([min(sampling.top_k, _INT32_MAX) for sampling in samplings], torch.int32),
+        "top_p": of([sampling.top_p for sampling in samplings], torch.float32),
+        "min_p": of([sampling.min_p for sampling in samplings], torch.float32),
     }

@@ -57,6 +57,13 @@ class DecodingStats(RequestStats):
         Wall time of decoding, prompts included, without what the consumer of the stream did between pieces.
     requests : list of RequestStats
         The counts of each request.
+    inner : RequestStats or None
+        With a cascade: the same counts between the middle model and its own drafter; `tokens` is what it drafted for
+        the target.
+    rounds_by_method : dict
+        With method "auto": rounds decoded with each method ("none" for plain ones).
+    notes : list of str
+        What the user should know, in sentences.
     """
 
     target_calls: int = 0
@@ -66,6 +73,9 @@ class DecodingStats(RequestStats):
     seconds_ops: float = 0.0
     seconds: float = 0.0
     requests: list[RequestStats] = field(default_factory=list)
+    inner: RequestStats | None = None
+    rounds_by_method: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float:

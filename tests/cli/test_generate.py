@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from hetero_spec import models
+from hetero_spec import models, rdk
 from hetero_spec.cli import main
-from hetero_spec.decoding import SpeculativeDecoder
+from hetero_spec.decoding import METHODS, SpeculativeDecoder
 from hetero_spec.models import LoadedModel, ModelError, TextTokenizer
 from tests.decoding.toys import tiny_llama, trained_pair
 
@@ -96,6 +97,23 @@ def test_json_has_the_documented_keys(loads: list[str], tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
 
 
+def test_a_pruned_drafter_drafts_from_the_kept_tokens(
+    loads: list[str], tiny_models: dict[str, LoadedModel], capsys: Capture, tmp_path: Path
+) -> None:
+    own = tiny_models["embedded"]
+    kept, path = tmp_path / "kept", tmp_path / "report.json"
+    rdk.prune_vocabulary(own.model, range(own.vocab_size // 2), tokenizer=own.tokenizer).save(kept)
+    assert generate("--keep", str(kept), "--json", str(path)) == 0
+    drafted = capsys.readouterr().out
+    assert json.loads(path.read_text(encoding="utf-8"))["stats"]["proposed"] > 0
+    assert generate("--method", "none") == 0
+    assert capsys.readouterr().out == drafted
+    assert generate("--method", "ngram", "--keep", str(kept)) == 2
+    assert "keep must be given with a drafter" in capsys.readouterr().err
+    assert generate("--keep", str(path)) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_plain_decoding_loads_no_drafter(loads: list[str], capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     assert generate("--method", "none", "--json", str(path)) == 0
@@ -123,6 +141,86 @@ def test_a_seed_repeats_a_sampled_text_and_says_nothing_about_identity(
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] != outputs[2]
     assert json.loads(path.read_text(encoding="utf-8"))["identical"] is None
+
+
+SAMPLED = ("--temperature", "0.8", "--seed", "3")
+
+
+@pytest.mark.parametrize("method", ["tli", "slem", "ngram", "auto", "cascade"])
+def test_exact_verification_prints_the_text_of_plain_decoding(
+    loads: list[str], capsys: Capture, tmp_path: Path, method: str
+) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--method", "none", *SAMPLED) == 0
+    plain = capsys.readouterr().out
+    arguments = ("--method", method, "--verify", "exact", *SAMPLED, "--compare", "--json", str(path))
+    assert generate(*arguments, *(["--middle", "embedded"] if method == "cascade" else [])) == 0
+    captured = capsys.readouterr()
+    assert captured.out == plain
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert (report["method"], report["verify"], report["identical"]) == (method, "exact", True)
+    assert "text identical" in captured.err
+    assert "embedded" in loads or method == "ngram"
+
+
+def test_sampled_text_of_rejection_is_another(loads: list[str], capsys: Capture) -> None:
+    # Negative control of the test above.
+    texts = []
+    for method in ("none", "tli"):
+        assert generate("--method", method, "--temperature", "1.5", "--seed", "3") == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] != texts[1]
+
+
+def test_methods_verify_by_their_default(loads: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    for method, verify, lookahead in (("slem", "exact", "confidence"), ("auto", "rejection", "8")):
+        assert generate("--method", method, "--json", str(path)) == 0
+        report = json.loads(path.read_text(encoding="utf-8"))
+        assert (report["verify"], report["lookahead"]) == (verify, lookahead)
+
+
+def test_auto_says_what_it_chose(loads: list[str], capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert generate("--method", "auto", "--json", str(path)) == 0
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert sum(report["stats"]["rounds_by_method"].values()) == report["stats"]["target_steps"]
+    assert "rounds" in capsys.readouterr().err
+
+
+def test_an_n_gram_drafter_loads_no_model(loads: list[str], capsys: Capture) -> None:
+    assert generate("--method", "ngram") == 0
+    assert loads == ["smollm2"]
+    assert "acceptance rate" in capsys.readouterr().err
+
+
+def test_a_kernel_that_is_left_out_is_told(
+    loads: list[str], tiny_models: dict[str, LoadedModel], capsys: Capture, tmp_path: Path
+) -> None:
+    size = tiny_models["smollm2"].vocab_size
+    kernel = rdk.MixKernel(0.1, torch.full((size,), 1.0 / size))
+    path = tmp_path / "kernel.safetensors"
+    kernel.save(path)
+    assert generate("--method", "rdk", "--rdk-kernel", str(path)) == 0
+    assert "not used" not in capsys.readouterr().err
+    kernel.calibration = {"fallback": "calibration found no gain"}
+    kernel.save(path)
+    assert generate("--method", "rdk", "--kernel", str(path)) == 0
+    assert "plain TLI: calibration found no gain" in " ".join(capsys.readouterr().err.split())
+
+
+def test_help_names_every_method(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    text = capsys.readouterr().out
+    for method in METHODS:
+        assert f"\n  {method} " in text
+
+
+def test_the_methods_of_the_command_are_those_of_the_decoder() -> None:
+    from hetero_spec.cli import generate as command
+
+    assert command._METHODS == METHODS
 
 
 def prompt_ids(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[int]:
@@ -188,15 +286,21 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
         (["--threads", "99999999999"], "threads must be in [1, 1024], got 99999999999"),
         (["--temperature", "1e39"], "temperature must be at most 3.40282e+38, got 1e+39"),
         (["--top-p", "1e-50"], "top_p must be at least 1.17549e-38, got 1e-50"),
-        (["--lookahead", "\u00b2"], "must be a number or 'confidence', got '\u00b2'"),
-        (["--lookahead=--5"], "must be a number or 'confidence', got '--5'"),
+        (["--lookahead", "\u00b2"], "must be a number, confidence, heuristic, disco or a .json file, got '\u00b2'"),
+        (["--lookahead=--5"], "must be a number, confidence, heuristic, disco or a .json file, got '--5'"),
         (["--prompt", "a\udcff"], "prompt must be UTF-8 text"),
         (["--target", ""], "embedded, or a local folder, got"),
         (["--json", ""], "json must be a file in a folder that can be written to, got ''"),
         (["--json", "/proc/x.json"], "json must be a file in a folder that can be written to, got /proc/x.json"),
         (["--json", "x" * 300], "(File name too long)"),
         (["--json", "-"], "json must be a file, got -"),
-        (["--lookahead", "disco"], "must be a number or 'confidence', got 'disco'"),
+        (["--lookahead", "best"], "must be a number, confidence, heuristic, disco or a .json file, got 'best'"),
+        (["--lookahead", "none.json"], "none.json"),
+        (["--method", "cascade"], "middle must be given with method cascade and only there, got method cascade"),
+        (["--middle", "embedded"], "middle must be given with method cascade and only there, got method tli"),
+        (["--method", "rdk"], "rdk_kernel must be a kernel or the path of one for method 'rdk', got None"),
+        (["--method", "rdk", "--rdk-kernel", "nowhere.safetensors"], "nowhere.safetensors"),
+        (["--rdk-kernel", "x"], "rdk_kernel must be None for method 'tli'"),
         (["--stop", ""], "stop: strings must not be empty"),
         (["--json", "no/such/folder/report.json"], "json must be a file in a folder that can be written to"),
     ],

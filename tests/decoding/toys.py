@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -199,12 +200,13 @@ class LawDrafter:
 def law_of_context(vocab_size: int, seed: int, order: int = 2) -> Law:
     """Another random law after every `order` last tokens."""
 
-    def law(context: tuple[int, ...]) -> np.ndarray:
-        gen = np.random.default_rng([seed, *(1 + token_id for token_id in context[-order:])])
+    @cache
+    def law_after(end: tuple[int, ...]) -> np.ndarray:
+        gen = np.random.default_rng([seed, *(1 + token_id for token_id in end)])
         weights = gen.gamma(0.7, size=vocab_size) + 1e-3
         return np.asarray(weights / weights.sum())
 
-    return law
+    return lambda context: law_after(context[-order:])
 
 
 @torch.no_grad()

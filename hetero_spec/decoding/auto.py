@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Method "auto": a proposer that asks another one each round, or none, as its controller decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hetero_spec.decoding.controller import DETERMINISTIC, PLAIN, Choice, Controller, Round, Situation
+from hetero_spec.decoding.lookahead import Lookahead
+from hetero_spec.decoding.proposers import Draft, Proposer, ProposerFactory, no_draft
+from hetero_spec.decoding.protocols import Drafter, Target
+from hetero_spec.decoding.request import Request
+from hetero_spec.decoding.stats import DecodingStats
+
+
+@dataclass(eq=False)
+class _Open:
+    """A round in progress, or one whose drafted positions have not all been passed."""
+
+    choice: Choice
+    key: Hashable
+    requests: list[Request]
+    limits: list[int]
+    counts: list[int]
+    ends: list[int]
+    pending: int
+    prompt_tokens: int
+    seconds_draft: float
+    drafted_at: float
+    seconds_rest: float | None = None
+    accepted: dict[int, int] = field(default_factory=dict)
+
+    def is_settled(self, dropped: set[int]) -> bool:
+        """Whether no position that it drafted for will be drawn for again."""
+        return all(
+            request.index in dropped or request.position >= end
+            for request, end in zip(self.requests, self.ends, strict=True)
+        )
+
+    def outcome(self) -> Round:
+        """Return what the controller may know of it; a request whose target broke down counts for nothing."""
+        known = [i for i, request in enumerate(self.requests) if request.index in self.accepted]
+        return Round(
+            self.choice,
+            len(self.requests),
+            self.key,
+            [self.limits[i] for i in known],
+            [self.counts[i] for i in known],
+            [self.accepted[self.requests[i].index] for i in known],
+            self.pending,
+            self.prompt_tokens,
+            self.seconds_draft,
+            self.seconds_rest or 0.0,
+        )
+
+
+class AutoProposer:
+    """Drafts with whatever pays, or not at all.
+
+    A method's own proposer is made when it is first wanted, and told then what it has missed; until then, and in every
+    round without a draft, it costs nothing.
+
+    Parameters
+    ----------
+    target, drafter, requests, lookahead, max_draft_tokens, stats
+        As of `ProposerFactory`.
+    controller : Controller
+        Decides; its methods must be among those of `factories`.
+    factories : mapping
+        What makes each method's proposer.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        requests: Sequence[Request],
+        lookahead: Lookahead,
+        max_draft_tokens: int,
+        stats: DecodingStats,
+        *,
+        controller: Controller,
+        factories: Mapping[str, ProposerFactory],
+    ) -> None:
+        self._controller, self._stats = controller, stats
+        self._requests = list(requests)
+        self._makers: dict[str, Callable[[], Proposer]] = {
+            method: lambda make=make: make(target, drafter, requests, lookahead, max_draft_tokens, stats)  # type: ignore[misc]
+            for method, make in factories.items()
+        }
+        self._proposers: dict[str, Proposer] = {}
+        # Of each method, how much of each request's text its drafter has seen.
+        self._seen: dict[str, dict[int, int]] = {method: {} for method in factories}
+        self._dropped: set[int] = set()
+        self._open: _Open | None = None
+        self._unsettled: list[_Open] = []
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        """Nothing is made before it is wanted."""
+
+    def propose(self, requests: Sequence[Request], lengths: Sequence[int]) -> Draft:
+        """Ask the controller, then the proposers it names until one of them has something."""
+        self._settle()
+        first = requests[0].sampling
+        key = first if all(request.sampling == first for request in requests) else None
+        pending = {method: self._pending(method, requests) for method in self._makers}
+        plan = self._controller.plan(
+            Situation(
+                len(requests),
+                max(lengths, default=0),
+                max(request.max_new_tokens - len(request.tokens) for request in requests),
+                key,
+                pending,
+            )
+        )
+        choice, draft, limits = Choice(PLAIN, 0), no_draft(len(requests)), [0] * len(requests)
+        start = self._controller.clock()
+        for planned in plan:
+            choice = planned
+            if choice.method == PLAIN:
+                break
+            limits = [min(length, choice.length) for length in lengths]
+            draft = self._proposer(choice.method).propose(requests, limits)
+            for request, limit in zip(requests, limits, strict=True):
+                if limit:
+                    self._seen[choice.method][request.index] = request.position
+            if choice.method not in DETERMINISTIC or any(draft.token_ids):
+                break
+            self._controller.refund(choice)
+            choice, limits = Choice(PLAIN, 0), [0] * len(requests)
+        drafted_at = self._controller.clock()
+        self._open = _Open(
+            choice,
+            key,
+            list(requests),
+            # A text of so many drafter tokens can be more in the target's.
+            [max(pair) for pair in zip(limits, draft.counts, strict=True)],
+            draft.counts,
+            [request.position + count for request, count in zip(requests, draft.counts, strict=True)],
+            pending.get(choice.method, 0),
+            max((len(request.prompt) for request in requests if not request.tokens), default=0),
+            drafted_at - start,
+            drafted_at,
+        )
+        self._stats.rounds_by_method[choice.method] = self._stats.rounds_by_method.get(choice.method, 0) + 1
+        return draft
+
+    def observe(self, request: int, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        """Note how a draft fared; the first such note ends the round's time."""
+        if self._open is not None:
+            self._open.seconds_rest = self._controller.clock() - self._open.drafted_at
+            self._unsettled.append(self._open)
+            self._open = None
+        if self._unsettled:
+            self._unsettled[-1].accepted[request] = num_accepted_tokens
+
+    def commit(self, request: int, num_accepted_tokens: int, emitted: Sequence[int]) -> None:
+        """Pass on what was emitted: as a verdict to the one who drafted, token by token to the others."""
+        asked = self._unsettled[-1].choice.method if self._unsettled else None
+        for method, proposer in self._proposers.items():
+            if method == asked:
+                proposer.commit(request, num_accepted_tokens, emitted)
+            else:
+                for token_id in emitted:
+                    proposer.commit(request, 0, [token_id])
+
+    def drop(self, request: int) -> None:
+        """Forget a finished request."""
+        self._dropped.add(request)
+        for proposer in self._proposers.values():
+            proposer.drop(request)
+
+    def _proposer(self, method: str) -> Proposer:
+        """Return a method's proposer, made and brought up to date if this is the first time."""
+        if method not in self._proposers:
+            proposer = self._makers[method]()
+            proposer.begin(self._requests)
+            for request in self._requests:
+                if request.index in self._dropped:
+                    proposer.drop(request.index)
+                else:
+                    for token_id in request.tokens:
+                        proposer.commit(request.index, 0, [token_id])
+            self._proposers[method] = proposer
+        return self._proposers[method]
+
+    def _pending(self, method: str, requests: Sequence[Request]) -> int:
+        seen = self._seen[method]
+        return max(request.position - seen.get(request.index, 0) for request in requests)
+
+    def _settle(self) -> None:
+        """Let the controller know of the rounds whose random numbers have all been used."""
+        self._open = None  # a round in which nothing was passed on: every request failed
+        settled = [past for past in self._unsettled if past.is_settled(self._dropped)]
+        self._unsettled = [past for past in self._unsettled if past not in settled]
+        for past in settled:
+            self._controller.observe(past.outcome())
