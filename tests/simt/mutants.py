@@ -56,12 +56,21 @@ def _suite(op: str) -> Suite:
 
 
 REJECTION, STATS, DRAFT = _suite("rejection_sample"), _suite("row_stats"), _suite("draft_sample")
+PROBS = _suite("rejection_sample_probs")
 TRAFFIC = "tests/simt/test_traffic_of_ops.py"
 READS = Suite(TRAFFIC, "traffic", ("row_stats",), "wherever")
 EARLY_EXIT = Suite(TRAFFIC, "traffic", ("rejection_sample",), "exits_early and rejection_sample")
 RACES = Suite("tests/simt/sanitizer_cases.py", "tsan", ("row_stats",), "row_stats")
+RDK = Suite("tests/simt/test_rdk_redistribute_cuda_source.py", "plain", ("rdk_redistribute",))
+RDK_DRAFT = Suite("tests/simt/test_rdk_draft_sample_cuda_source.py", "plain", ("draft_sample",))
+RDK_REJECTION = Suite("tests/simt/test_rdk_rejection_sample_cuda_source.py", "plain", ("rejection_sample",))
+RDK_RACES = Suite(
+    "tests/simt/sanitizer_cases.py", "tsan", ("draft_sample", "rdk_redistribute"), "rdk_kernel or low_rank"
+)
 MEMORY = Suite("tests/simt/sanitizer_cases.py", "asan", ("row_stats",), "row_stats")
 RULES = "csrc/rejection_sample/rejection_sample.cuh"
+PROB_RULES = "csrc/rejection_sample_probs/rejection_sample_probs.cuh"
+VERIFY = "csrc/common/verify.cuh"
 LAW = "csrc/common/row_law.cuh"
 LOADS = "csrc/common/vector_load.cuh"
 
@@ -69,6 +78,111 @@ MUTANTS = [
     Mutant("no barrier before the ticket", LAW, "__syncthreads();  // what all threads", "// what all", RACES),
     Mutant("no fence before the ticket", LAW, "    __threadfence();\n    shared.is_last", "    shared.is_last", RACES),
     Mutant("no fence after the ticket", LAW, "    __threadfence();  // in the thread", "    // in the thread", RACES),
+    Mutant(
+        "RDK: what leaks is not taken away",
+        "csrc/common/rdk.h",
+        "1.0f - leak_of(kernel, token) - spread_of(kernel, token)",
+        "1.0f - spread_of(kernel, token)",
+        RDK, "mixture or reference",
+    ),
+    Mutant(
+        "RDK: rows by source taken for rows by target",
+        "csrc/common/rdk.h",
+        "entries_of(kernel.source_offsets, token",
+        "entries_of(kernel.row_offsets, token",
+        RDK, "reference or dense",
+    ),
+    Mutant(
+        "RDK: leaked mass without the leaks",
+        "csrc/common/rdk.cuh",
+        "sum = fmaf(prob, kernel.leak[token], sum);",
+        "sum += prob;",
+        RDK_DRAFT, "reference",
+    ),
+    Mutant(
+        "RDK: the redraw takes the leak's random number",
+        "csrc/draft_sample/draft_sample.cuh",
+        "uniform_of(call, request_idx, Stream::kRedraw)",
+        "uniform_of(call, request_idx, Stream::kLeak)",
+        RDK_DRAFT, "reference",
+    ),
+    Mutant(
+        "RDK: a token is tested with the drafter's own law",
+        RULES,
+        "if (call.draft_logits.data != nullptr && is_redistributed(call)) {",
+        "if (false) {",
+        RDK_REJECTION, "reference",
+    ),
+    Mutant(
+        "RDK: residual without the redistributed draft",
+        RULES,
+        "const float rest = stop.scale * weight[step][n] - draft_prob;",
+        "const float rest = stop.scale * weight[step][n];",
+        RDK_REJECTION, "reference",
+    ),
+    Mutant(
+        "RDK: the token moves before all have read it",
+        "csrc/draft_sample/draft_sample.cuh",
+        "  __syncthreads();  // all have read the source\n",
+        "",
+        RDK_RACES,
+    ),
+    Mutant(
+        "RDK: no barrier behind the coefficients",
+        "csrc/rdk_redistribute/rdk_redistribute.cuh",
+        "  __syncthreads();  // all coefficients are there\n",
+        "",
+        RDK_RACES,
+    ),
+    Mutant(
+        "RDK: negative weights of a low-rank kernel stay",
+        "csrc/rdk_redistribute/rdk_redistribute.cuh",
+        "    if (weight < 0.0f) weight = 0.0f;  // NaN stays\n",
+        "",
+        RDK, "low_rank",
+    ),
+    Mutant(
+        "RDK: ids of a broken kernel are not held in range",
+        "csrc/common/rdk.h",
+        "return id >= 0 && id < kernel.vocab_size;",
+        "return true;",
+        Suite("tests/simt/sanitizer_cases.py", "asan", ("rdk_redistribute",), "rdk_kernel"),
+    ),
+    Mutant(
+        "probabilities: a broken draft row taken for an empty residual",
+        PROB_RULES,
+        "stop.weights.draft.logits != nullptr && is_broken(stop.weights.draft)",
+        "false",
+        PROBS,
+    ),
+    Mutant(
+        "probabilities: residuals of the block rule one row off",
+        VERIFY,
+        "sum_of_chunks(masses + at * chunks, chunks, lane)",
+        "sum_of_chunks(masses + (at - 1) * chunks, chunks, lane)",
+        PROBS,
+    ),
+    Mutant(
+        "probabilities: a request is drawn by the last block of a position",
+        PROB_RULES,
+        "gridDim.x * static_cast<unsigned>(most)",
+        "gridDim.x",
+        PROBS,
+    ),
+    Mutant(
+        "probabilities: stop one position too early",
+        PROB_RULES,
+        "if (!goes_on) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));",
+        "if (!goes_on) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position > 0 ? position - 1 : 0));",
+        PROBS,
+    ),
+    Mutant(
+        "probabilities: last chunk of a residual left out",
+        PROB_RULES,
+        "      if (chunk < chunks) {\n        const float mass",
+        "      if (chunk < chunks - 1) {\n        const float mass",
+        PROBS,
+    ),
     Mutant(
         "first group of chunks only",
         "csrc/common/launch.cuh",
@@ -92,9 +206,9 @@ MUTANTS = [
     ),
     Mutant(
         "<= for <",
-        RULES,
-        "uniform * test.draft_prob < static_cast<double>(test.target_prob)",
-        "uniform * test.draft_prob <= static_cast<double>(test.target_prob)",
+        VERIFY,
+        "uniform * draft_prob < static_cast<double>(target_prob)",
+        "uniform * draft_prob <= static_cast<double>(target_prob)",
         REJECTION, "by_hand",
     ),
     Mutant(
@@ -162,7 +276,7 @@ MUTANTS = [
         "bonus row taken for a recovered one",
         RULES,
         "stop.is_residual = state == RowTest::kDraftZero || state == RowTest::kSound;",
-        "stop.is_residual = state != RowTest::kNoLaw && state != RowTest::kOutOfRange;",
+        "stop.is_residual = state != RowTest::kTargetInvalid && state != RowTest::kOutOfRange;",
         REJECTION,
     ),
     Mutant(
@@ -181,6 +295,27 @@ MUTANTS = [
     ),
     Mutant("logits read twice", LAW, "const float base = finite_max(largest);",
            "load_steps(row, first, lane, logit); const float base = finite_max(largest);", READS),
+    Mutant("kept logits at the cutoff not added", LAW, "if (logit < cutoff || chunk < first",
+           "if (logit <= cutoff || chunk < first", DRAFT, "reference"),
+    Mutant(
+        "probabilities: residual without the draft",
+        PROB_RULES,
+        "non_negative(weights.scale * weight[step][n] - non_negative(draft[step][n]))",
+        "non_negative(weights.scale * weight[step][n])",
+        PROBS, "by_hand",
+    ),
+    Mutant("probabilities: NaN taken for an empty row", PROB_RULES, "if (!(total < INFINITY))",
+           "if (total == INFINITY)", PROBS, "statuses"),
+    Mutant("probabilities: one-hot residual keeps the drafted token's mass", PROB_RULES,
+           "if (stop.is_residual) {  // of a one-hot draft", "if (false) {  // of a one-hot draft", PROBS, "by_hand"),
+    Mutant("probabilities: block residual not scaled", PROB_RULES, "stop.weights.scale = scale;",
+           "stop.weights.scale = 1.0f;", PROBS, "equals_reference"),
+    Mutant("probabilities: no fallback to the target", PROB_RULES, "if (token < 0 && stop.is_residual) {",
+           "if (false) {", PROBS, "empty_residual"),
+    Mutant("probabilities: negative numbers count", PROB_RULES, "return prob < 0.0f ? 0.0f : prob; }",
+           "return prob == -INFINITY ? 0.0f : prob; }", PROBS, "broken_rows"),
+    Mutant("probabilities: the block rule forgets the row that ended the draft", PROB_RULES,
+           "stop.status |= tests[length].status();", "", PROBS, "broken_rows"),
 ]  # fmt: skip
 
 
@@ -200,21 +335,24 @@ def _commands(flavour: str) -> tuple[dict[str, list[str]], list[str]]:
 
 
 class Workshop:
-    """Builds a flavour of the simulated device with a fault in some ops."""
+    """Builds flavours of the simulated device with a fault in some ops, from copies of all that it needs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.csrc, self.out = folder / "csrc", folder / "build"
+    def __init__(self, folder: Path, flavours: set[str]) -> None:
+        self.csrc, self.out, self.base = folder / "csrc", folder / "build", folder / "base"
         shutil.copytree(ROOT / "csrc", self.csrc)
         self.out.mkdir()
-        self._flavours: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
+        self._commands = {}
+        for flavour in sorted(flavours | {"plain"}):  # plain makes the inputs of the other flavours' tests
+            build(f"_simt_{flavour}")
+            compiles, link = self._commands[flavour] = _commands(flavour)
+            for word in [*link, f"_simt_{flavour}.so"]:
+                if not Path(word).is_absolute() and (BUILD / word).is_file():
+                    (self.base / word).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(BUILD / word, self.base / word)
 
     def build(self, flavour: str, ops: tuple[str, ...]) -> None:
-        """The module of a flavour from the copied sources of `ops` and the objects of build/simt."""
-        if flavour not in self._flavours:
-            build(f"_simt_{flavour}")
-            build("_simt_plain")  # makes the inputs of other flavours' tests
-            self._flavours[flavour] = _commands(flavour)
-        compiles, link = self._flavours[flavour]
+        """The module of a flavour from the copied sources of `ops` and the copied objects."""
+        compiles, link = self._commands[flavour]
         objects = []
         for op in ops:
             wrapper, made = self.out / f"{op}.cpp", self.out / f"{op}.{flavour}.o"
@@ -224,11 +362,11 @@ class Workshop:
             flags = flags[: flags.index("-MD")]
             self._run([*flags, "-o", str(made), "-c", str(wrapper)])
             objects.append(str(made))
-        for flavour_there in FLAVOURS:  # some tests call other flavours too: those have no fault
-            there = self.out / f"_simt_{flavour_there}.so"
+        for other in FLAVOURS:  # some tests call other flavours too: those have no fault
+            there = self.out / f"_simt_{other}.so"
             there.unlink(missing_ok=True)
-            if flavour_there != flavour and (BUILD / there.name).exists():
-                there.symlink_to(BUILD / there.name)
+            if other != flavour and (self.base / there.name).exists():
+                there.symlink_to(self.base / there.name)
         at = link.index("-o")
         # Before the archives: of a function that is there twice, the first is taken.
         archive = next(index for index, word in enumerate(link) if word.endswith(".a"))
@@ -237,7 +375,7 @@ class Workshop:
         self._run(words)
 
     def _run(self, command: list[str]) -> None:
-        done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=self.base, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"does not build:\n{done.stderr[-3000:]}")
 
@@ -291,7 +429,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     verdicts: list[tuple[str, Mutant, float]] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        workshop = Workshop(Path(folder))
+        workshop = Workshop(Path(folder), {mutant.suite.flavour for mutant in chosen})
         for mutant in chosen:
             start = time.monotonic()
             try:

@@ -50,6 +50,7 @@ def _with_faults(vocab_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     target[6] = -0.5  # nothing but negative numbers: empty
     target[9, :far] = -target[9, :far]
     draft[2 * 4, far] = torch.nan
+    draft[2 * 4, ids[2 * 4]] = 1.0  # so that it is rejected, and the residual looked at
     draft[2 * 5 + 1, far] = torch.inf
     ids[2 * 6] = vocab_size
     ids[2 * 7 + 1] = -2
