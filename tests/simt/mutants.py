@@ -1,43 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kill list: planted faults in copies of the CUDA sources, each of which the tests must notice.
 
-    python -m tests.simt.mutants [NAME...]
+    python -m tests.simt.mutants [WORD...]     # those whose names contain one of the words; all without
+    python -m tests.simt.mutants --list
 
-Copies the tree to a temporary folder, changes one line, builds the flavour that should notice, and runs the tests named
-beside the fault. Prints one line a fault; exit status 1 if one survived.
+Each fault changes one place in a copy of csrc/. Only the ops that its tests call are compiled with it, the rest of the
+simulated device comes from build/simt; nothing of the working tree is touched. Then its tests run until the first that
+fails. Ends with a table; exit status 1 if a fault survived, 2 if one could not be tried.
+
+A new fault is a line in MUTANTS. Its suite says which tests must notice, in which flavour, and which ops to compile.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from .conftest import AS_BUILT, BUILD, FLAVOURS, ROOT, SANITIZER_EXIT, build
+from .sanitizers import LIBRARIES, run_cases
+
+TIMEOUT_S = 900
+
+
+class Suite(NamedTuple):
+    """Tests that must notice a fault; under a sanitizer those are of sanitizer_cases.py."""
+
+    tests: str
+    flavour: str
+    ops: tuple[str, ...]  # whose .cu files are compiled with the fault
+    select: str = ""  # of the tests, as pytest's -k
 
 
 class Mutant(NamedTuple):
-    """One planted fault: `old` becomes `new` in `path`, and `tests` (arguments of pytest) must fail."""
+    """One planted fault: `old` becomes `new` wherever it stands in `path`, and the suite must fail."""
 
     name: str
     path: str
     old: str
     new: str
-    tests: str
+    suite: Suite
+    select: str = ""  # of the suite's tests, in place of the suite's own
 
 
-REJECTION = "tests/simt/test_rejection_sample_cuda_source.py"
-STATS = "tests/simt/test_row_stats_cuda_source.py"
-DRAFT = "tests/simt/test_draft_sample_cuda_source.py"
+def _suite(op: str) -> Suite:
+    return Suite(f"tests/simt/test_{op}_cuda_source.py", "plain", (op,))
+
+
+REJECTION, STATS, DRAFT = _suite("rejection_sample"), _suite("row_stats"), _suite("draft_sample")
 TRAFFIC = "tests/simt/test_traffic_of_ops.py"
-RACES = "tests/simt/test_sanitizers_of_ops.py -k tsan"
-MEMORY = "tests/simt/test_sanitizers_of_ops.py -k asan"
+READS = Suite(TRAFFIC, "traffic", ("row_stats",), "wherever")
+EARLY_EXIT = Suite(TRAFFIC, "traffic", ("rejection_sample",), "exits_early and rejection_sample")
+RACES = Suite("tests/simt/sanitizer_cases.py", "tsan", ("row_stats",), "row_stats")
+MEMORY = Suite("tests/simt/sanitizer_cases.py", "asan", ("row_stats",), "row_stats")
 RULES = "csrc/rejection_sample/rejection_sample.cuh"
 LAW = "csrc/common/row_law.cuh"
+LOADS = "csrc/common/vector_load.cuh"
 
 MUTANTS = [
     Mutant("no barrier before the ticket", LAW, "__syncthreads();  // what all threads", "// what all", RACES),
@@ -48,89 +74,89 @@ MUTANTS = [
         "csrc/common/launch.cuh",
         "return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);",
         "return static_cast<unsigned>(items_per_block > 8 ? (items + items_per_block - 1) / items_per_block : 1);",
-        f"{STATS} -k large",
+        STATS, "large",
     ),
     Mutant(
         "residual without the draft",
         RULES,
         "const float rest = stop.scale * weight[step][n] - draft.prob(logit[step][n], id);",
         "const float rest = stop.scale * weight[step][n];",
-        f"{REJECTION} -k by_hand",
+        REJECTION, "by_hand",
     ),
     Mutant(
         "accept and resample share a stream",
         "csrc/common/uniforms.h",
         "Stream::kResample",
         "Stream::kAccept",
-        f"{REJECTION} -k philox",
+        REJECTION, "philox",
     ),
     Mutant(
         "<= for <",
         RULES,
         "uniform * test.draft_prob < static_cast<double>(test.target_prob)",
         "uniform * test.draft_prob <= static_cast<double>(test.target_prob)",
-        f"{REJECTION} -k by_hand",
+        REJECTION, "by_hand",
     ),
     Mutant(
         "tail of the row skipped",
-        "csrc/common/vector_load.cuh",
+        LOADS,
         "out[step][n] = at + n < row.size ? to_float(row.logits[at + n]) : neg_inf();",
         "out[step][n] = neg_inf();",
-        f"{STATS} -k test_stats_equal_the_reference",
+        STATS, "test_stats_equal_the_reference",
     ),
-    Mutant("one id too many", "csrc/common/vector_load.cuh", "at + n < row.size ?", "at + n <= row.size ?", MEMORY),
+    Mutant("one id too many", LOADS, "at + n < row.size ?", "at + n <= row.size ?", MEMORY),
     Mutant(
-        "top-k off by one", LAW, "return count_so_far >= count", "return count_so_far > count", f"{STATS} -k top_k"
+        "top-k off by one", LAW, "return count_so_far >= count", "return count_so_far > count", STATS, "top_k"
     ),
-    Mutant("histogram not cleared", LAW, "      scratch.count[bin] = 0;\n", "", f"{STATS} -k top_k"),
+    Mutant("histogram not cleared", LAW, "      scratch.count[bin] = 0;\n", "", STATS, "top_k"),
     Mutant(
         "tickets not reset",
         "csrc/row_stats/row_stats.cu",
         "space.tickets, 0, static_cast",
         "space.tickets, 1, static_cast",
-        f"{STATS} -k by_hand or adjacent",
+        STATS, "by_hand or adjacent",
     ),
     Mutant(
         "early exit of rows before the stop",
         RULES,
         "gpu::load_relaxed(&arguments.stop_at[request_idx]) >= position",
         "gpu::load_relaxed(&arguments.stop_at[request_idx]) > position + 1000",
-        f"{REJECTION} -k draft_length",
+        REJECTION, "draft_length",
     ),
     Mutant(
         "stop one position too early",
         RULES,
         "if (!accepted) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position));",
         "if (!accepted) atomicMin(&arguments.stop_at[request_idx], static_cast<int>(position > 0 ? position - 1 : 0));",
-        f"{REJECTION} -k by_hand",
+        REJECTION, "by_hand",
     ),
     Mutant(
         "no early exit",
         RULES,
         "gpu::load_relaxed(&arguments.stop_at[request_idx]) >= position",
         "true",
-        f"{TRAFFIC} -k exits_early",
+        EARLY_EXIT,
     ),
     Mutant(
         "map read backwards",
         RULES,
         "call.target_to_draft_ids == nullptr ? token : call.target_to_draft_ids[token]",
         "token",
-        f"{REJECTION} -k map",
+        REJECTION, "map",
     ),
     Mutant(
         "temperature applied twice",
         LAW,
         "return fminf(inv_temperature * kLog2E, kLargestFloat);",
         "return fminf(inv_temperature * inv_temperature * kLog2E, kLargestFloat);",
-        f"{STATS} -k reference",
+        STATS, "reference",
     ),
     Mutant(
         "chunks in the wrong order in the draw",
         "csrc/common/draw.cuh",
         "const double mass = chunk < chunks ? masses[chunk] : 0.0;",
         "const double mass = chunk < chunks ? masses[chunks - 1 - chunk] : 0.0;",
-        f"{DRAFT} -k reference",
+        DRAFT, "reference",
     ),
     Mutant(
         "bonus row taken for a recovered one",
@@ -144,55 +170,147 @@ MUTANTS = [
         LAW,
         "out.is_invalid |= sum.sum != sum.sum || sum.max_logit == INFINITY;",
         "",
-        f"{STATS} -k nan",
+        STATS, "nan",
     ),
     Mutant(
         "shift of an unaligned row by one element too few",
-        "csrc/common/vector_load.cuh",
+        LOADS,
         "if (shift & 2u) {",
         "if (false) {",
-        f"{STATS} -k starts",
+        STATS, "starts",
     ),
     Mutant("logits read twice", LAW, "const float base = finite_max(largest);",
-           "load_steps(row, first, lane, logit); const float base = finite_max(largest);", f"{TRAFFIC} -k wherever"),
+           "load_steps(row, first, lane, logit); const float base = finite_max(largest);", READS),
 ]  # fmt: skip
 
 
-def survives(mutant: Mutant, tree: Path) -> bool:
+def _commands(flavour: str) -> tuple[dict[str, list[str]], list[str]]:
+    """How build/simt compiles each op of a flavour, and links the module."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = ["ninja", "-C", str(BUILD), "-t", "commands", f"_simt_{flavour}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    compiles: dict[str, list[str]] = {}
+    link: list[str] = []
+    for line in done.stdout.splitlines():
+        if found := re.search(rf" -c \S*/hetero_spec_simt_ops_{flavour}\.sources/(\w+)\.cu\.cpp$", line):
+            compiles[found[1]] = shlex.split(line)
+        elif f" -o _simt_{flavour}.so " in line:
+            link = shlex.split(line.removeprefix(": && ").removesuffix(" && :"))
+    return compiles, link
+
+
+class Workshop:
+    """Builds a flavour of the simulated device with a fault in some ops."""
+
+    def __init__(self, folder: Path) -> None:
+        self.csrc, self.out = folder / "csrc", folder / "build"
+        shutil.copytree(ROOT / "csrc", self.csrc)
+        self.out.mkdir()
+        self._flavours: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
+
+    def build(self, flavour: str, ops: tuple[str, ...]) -> None:
+        """The module of a flavour from the copied sources of `ops` and the objects of build/simt."""
+        if flavour not in self._flavours:
+            build(f"_simt_{flavour}")
+            build("_simt_plain")  # makes the inputs of other flavours' tests
+            self._flavours[flavour] = _commands(flavour)
+        compiles, link = self._flavours[flavour]
+        objects = []
+        for op in ops:
+            wrapper, made = self.out / f"{op}.cpp", self.out / f"{op}.{flavour}.o"
+            wrapper.write_text(f'#include "{self.csrc / op / op}.cu"\n')
+            # The same flags, but the copied headers, another source and another object.
+            flags = [f"-I{self.csrc}" if flag == f"-I{ROOT / 'csrc'}" else flag for flag in compiles[op]]
+            flags = flags[: flags.index("-MD")]
+            self._run([*flags, "-o", str(made), "-c", str(wrapper)])
+            objects.append(str(made))
+        for flavour_there in FLAVOURS:  # some tests call other flavours too: those have no fault
+            there = self.out / f"_simt_{flavour_there}.so"
+            there.unlink(missing_ok=True)
+            if flavour_there != flavour and (BUILD / there.name).exists():
+                there.symlink_to(BUILD / there.name)
+        at = link.index("-o")
+        # Before the archives: of a function that is there twice, the first is taken.
+        archive = next(index for index, word in enumerate(link) if word.endswith(".a"))
+        words = [*link[:archive], *objects, *link[archive:]]
+        words[at + 1] = str(self.out / f"_simt_{flavour}.so")
+        self._run(words)
+
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"does not build:\n{done.stderr[-3000:]}")
+
+
+def _survives_tests(suite: Suite, select: str, built: Path) -> bool:
+    environment = {**os.environ, "HETERO_SPEC_SIMT_BUILD": str(built), AS_BUILT: "1", "OMP_NUM_THREADS": "1"}
+    selection = ["-k", select] if select else []
+    command = [sys.executable, "-m", "pytest", "-q", "-x", suite.tests, *selection]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace"
+    )
+    # 1: a test failed; below 0: the fault brought the process down. Anything else is no verdict.
+    if done.returncode > 1:
+        raise RuntimeError(f"pytest could not run\n{done.stdout[-3000:]}")
+    return done.returncode == 0
+
+
+def survives(mutant: Mutant, workshop: Workshop) -> bool:
     """Whether the tests pass although the fault is in."""
-    path = tree / mutant.path
+    path = workshop.csrc.parent / mutant.path
     source = path.read_text()
-    assert source.count(mutant.old) >= 1, f"{mutant.name}: not found in {mutant.path}"
+    if mutant.old not in source:
+        raise RuntimeError(f"not found in {mutant.path}: {mutant.old}")
     path.write_text(source.replace(mutant.old, mutant.new))
     try:
-        environment = {**os.environ, "HETERO_SPEC_SIMT_BUILD": str(tree / "build" / "simt")}
-        arguments = mutant.tests.split(" -k ")
-        selection = ["-k", arguments[1]] if len(arguments) == 2 else []
-        command = [sys.executable, "-m", "pytest", "-q", "-x", arguments[0], *selection]
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-        # 1: a test failed; below 0: the fault brought the process down. Anything else is no verdict.
-        no_verdict = done.returncode > 1 or "failed:\n" in done.stdout
-        assert not no_verdict, f"{mutant.name}: pytest could not run\n{done.stdout[-3000:]}"
-        return done.returncode == 0
+        workshop.build(mutant.suite.flavour, mutant.suite.ops)
+        select = mutant.select or mutant.suite.select
+        if mutant.suite.flavour not in LIBRARIES:
+            return _survives_tests(mutant.suite, select, workshop.out)
+        status, text = run_cases(mutant.suite.flavour, workshop.out, select, stop_at_first=True)
+        if status in (0, 1, SANITIZER_EXIT) or status < 0:  # below 0: the fault brought the process down
+            return status == 0
+        raise RuntimeError(f"the cases could not run\n{text[-3000:]}")
     finally:
         path.write_text(source)
 
 
-def main(names: list[str]) -> int:
+def _columns(mutants: list[Mutant]) -> tuple[list[str], list[str]]:
+    return [mutant.name for mutant in mutants], [mutant.path for mutant in mutants]
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Run the mutants whose names contain one of the words given, or all."""
-    chosen = [mutant for mutant in MUTANTS if not names or any(name in mutant.name for name in names)]
-    survivors = 0
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__")
-        shutil.copytree(ROOT, tree, ignore=ignored)
+    parser = argparse.ArgumentParser(prog="python -m tests.simt.mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", help="of the names of the faults to plant")
+    parser.add_argument("--list", action="store_true", help="print the names and where the faults are planted")
+    options = parser.parse_args(arguments)
+    chosen = [mutant for mutant in MUTANTS if not options.words or any(word in mutant.name for word in options.words)]
+    if options.list:
+        print("\n".join(f"{mutant.name} ({mutant.path})" for mutant in chosen))
+        return 0
+    verdicts: list[tuple[str, Mutant, float]] = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        workshop = Workshop(Path(folder))
         for mutant in chosen:
-            survived = survives(mutant, tree)
-            survivors += survived
-            print(f"{'SURVIVED' if survived else 'killed  '}  {mutant.name}", flush=True)
-    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
-    return 1 if survivors else 0
+            start = time.monotonic()
+            try:
+                verdict = "SURVIVED" if survives(mutant, workshop) else "killed"
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                verdict = "no verdict"
+                print(f"{mutant.name}: {error}", file=sys.stderr)
+            verdicts.append((verdict, mutant, time.monotonic() - start))
+            print(f"{verdict:10} {mutant.name}", flush=True)
+    name, path = (max((len(text) for text in column), default=0) for column in _columns(chosen))
+    print(f"\n{'fault':{name}}  {'in':{path}}  flavour  verdict     seconds")
+    for verdict, mutant, seconds in verdicts:
+        print(f"{mutant.name:{name}}  {mutant.path:{path}}  {mutant.suite.flavour:8} {verdict:10} {seconds:8.0f}")
+    killed = sum(verdict == "killed" for verdict, _, _ in verdicts)
+    print(f"{killed} of {len(chosen)} killed, {sum(seconds for _, _, seconds in verdicts):.0f} s")
+    if any(verdict == "no verdict" for verdict, _, _ in verdicts):
+        return 2
+    return 0 if killed == len(chosen) else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

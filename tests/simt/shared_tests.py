@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from hetero_spec import ops
+from tests.tools.device import replaced
 
 from . import device_ops
 
-# What tests/ops/*.py reach through their name `ops`: the ops from the device, the rest as it is.
-ON_DEVICE = SimpleNamespace(
-    **{
-        **{name: getattr(ops, name) for name in ops.__all__},
-        **{name: getattr(device_ops, name) for name in device_ops.OPS},
-    }
-)
+ON_DEVICE = replaced(**{name: getattr(device_ops, name) for name in device_ops.OPS})
 
 
 def collect_shared(module: ModuleType, *, leave_out: set[str]) -> dict[str, Callable[..., Any]]:

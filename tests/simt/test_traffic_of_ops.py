@@ -1,95 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that the kernels ask of memory, counted, against the least that the ops need. The numbers depend on no machine.
-
-Floors of a verification of B requests with K drafts each, in bytes: every target row once (plain), and for each
-rejection its target row and its draft row once more (tight). What memory moves is counted in sectors of 32 bytes, once
-for each instruction of a warp: 32 lanes that read one number read one sector.
-"""
+"""Counted bytes: every case of traffic_report.py is held to its limits."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.tools.inputs import make_cu, make_logits, with_layout
+from tests.tools.inputs import make_logits, with_layout
 
-from . import device_ops
+from . import traffic_report
+from .traffic_report import BATCH_SIZE, CASES, DRAFTS, ITEM, OUTPUT, PLAIN, ROW, TIGHT, Case, count
 
-VOCAB_SIZE, BATCH_SIZE, DRAFTS, ITEM = 151936, 4, 4, 2
-ROW = VOCAB_SIZE * ITEM
-
-
-def count(function: Any, *arguments: Any, **keywords: Any) -> tuple[Any, dict[str, Any]]:
-    device = device_ops.module("traffic")
-    device.configure(order="forward")
-    device.take_traffic()
-    out = function(*arguments, **keywords, flavour="traffic")
-    return out, device.take_traffic()
+# A thread for every id of the target: seconds here, so the committed report has to do.
+QUICK_CASES = [case for case in CASES if case.op != "remap_probs"]
 
 
-def verification(accepted: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A batch whose requests keep exactly `accepted` tokens: the drafter's law is the target's, uniforms decide."""
-    target = make_logits(BATCH_SIZE * (DRAFTS + 1), VOCAB_SIZE, seed=3, dtype=torch.bfloat16)
-    target[target == -torch.inf] = -9.0
-    rows = [request * (DRAFTS + 1) + position for request in range(BATCH_SIZE) for position in range(DRAFTS)]
-    draft = target[rows].clone()
-    token_ids = draft.argmax(-1).to(torch.int32)
-    for request in range(BATCH_SIZE):
-        if accepted < DRAFTS:
-            at = request * DRAFTS + accepted
-            draft[at, token_ids[at]] += 4.0  # the drafter is surer than the target
-    uniforms = torch.full((len(target), 2), 1 - 2**-53, dtype=torch.float64)
-    uniforms[:, 1] = 0.5
-    keywords = {"draft_logits": draft, "uniform_samples": uniforms}
-    return (target, token_ids, make_cu([DRAFTS] * BATCH_SIZE), DRAFTS), keywords
+@pytest.mark.parametrize("case", QUICK_CASES, ids=lambda case: case.name)
+def test_op_stays_near_what_it_needs_and_exits_early(case: Case) -> None:
+    counted = count(case)
+    traffic = counted.traffic
+    assert counted.loaded <= case.most * case.least
+    assert counted.store_share < case.stores
+    assert counted.wide_share > case.wide
+    if "top-" not in case.setting:  # there each thread copies a struct with its padding
+        assert traffic["uninitialised_shared_loads"] == 0
+    if case.accepted is None:
+        return
+    assert counted.out.num_accepted_tokens.tolist() == [case.accepted] * BATCH_SIZE
+    if case.most > 1.05:
+        return
+    scale = case.row // ROW
+    assert counted.loaded <= 1.05 * max(scale * TIGHT, case.least)
+    if case.accepted <= 1:
+        assert counted.loaded < scale * PLAIN
+    if "draft_stats" not in case.setting and "rule" not in case.setting:
+        # Draft rows of accepted tokens: one number each; a rejected one once, and the chunk of the draw again.
+        loads = traffic["loads"]["draft_probs" if case.op == "rejection_sample_probs" else "draft_logits"]
+        assert loads <= BATCH_SIZE * ((case.accepted < DRAFTS) * 1.03 * case.row + DRAFTS * 32)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("accepted", range(DRAFTS + 1))
-def test_verification_stays_near_the_floor_and_exits_early(accepted: int, temperature: float) -> None:
-    arguments, keywords = verification(accepted)
-    stats = device_ops.row_stats(keywords["draft_logits"], temperature=temperature)
-    out, traffic = count(
-        device_ops.rejection_sample, *arguments, **keywords, draft_stats=stats, temperature=temperature
-    )
-    assert out.num_accepted_tokens.tolist() == [accepted] * BATCH_SIZE
-    plain = BATCH_SIZE * (DRAFTS + 1) * ROW
-    rejected = accepted < DRAFTS
-    floor = BATCH_SIZE * (accepted + 1 + 2 * rejected) * ROW
-    loaded = 32 * traffic["load_sectors"]
-    assert loaded <= 1.05 * floor
-    if accepted <= 1:
-        assert loaded < plain
-    assert traffic["store_bytes"] < 0.005 * loaded
-    assert traffic["wide_load_bytes"] > 0.95 * loaded
-    assert traffic["uninitialised_shared_loads"] == 0
-    # Draft rows of accepted tokens: one logit each; a rejected one once, and the chunk of the draw again.
-    assert traffic["loads"]["draft_logits"] <= BATCH_SIZE * (rejected * 1.03 * ROW + DRAFTS * ITEM)
-
-
-def test_truncated_verification_reads_each_needed_row_three_times_at_most() -> None:
-    arguments, keywords = verification(DRAFTS)
-    stats = device_ops.row_stats(keywords["draft_logits"])
-    _, traffic = count(device_ops.rejection_sample, *arguments, **keywords, draft_stats=stats, top_p=0.9)
-    rows = BATCH_SIZE * (DRAFTS + 1)
-    # The bonus row is summed once more for its draw.
-    assert traffic["loads"]["target_logits"] <= (3 * rows + BATCH_SIZE) * ROW * 1.01
-
-
-@pytest.mark.parametrize(("parameters", "reads"), [({}, 1.03), ({"temperature": 0.7}, 1.03), ({"top_p": 0.9}, 4.03)])
-def test_draft_sample_reads_its_rows_once(parameters: dict[str, float], reads: float) -> None:
-    logits = make_logits(2, VOCAB_SIZE, seed=4, dtype=torch.bfloat16)
-    _, traffic = count(device_ops.draft_sample, logits, None, uniform_samples=torch.rand(2).double(), **parameters)
-    assert traffic["loads"]["draft_logits"] <= reads * 2 * ROW
-    assert traffic["wide_load_bytes"] > 0.95 * traffic["load_bytes"]
+@pytest.mark.parametrize("case", [case for case in CASES if case.op == "draft_sample"], ids=lambda case: case.name)
+def test_draft_sample_reads_its_rows_once(case: Case) -> None:
+    reads = 4.03 if "top-p" in case.setting else 1.03
+    assert count(case).traffic["loads"]["draft_logits"] <= reads * BATCH_SIZE * ROW
 
 
 @pytest.mark.parametrize("misalignment", [0, 3])
 def test_row_stats_reads_each_logit_once_wherever_the_row_starts(misalignment: int) -> None:
     logits = with_layout(make_logits(2, 32003, seed=5, dtype=torch.bfloat16), row_padding=5, misalignment=misalignment)
-    _, traffic = count(device_ops.row_stats, logits)
+    traffic = count(Case("row_stats", "", lambda: ((logits,), {}), 2 * 32003 * ITEM, 0.0)).traffic
     # A shifted row costs one 16-byte load in 32 more.
     assert traffic["loads"]["logits"] <= 2 * 32003 * ITEM * (1.001 if misalignment == 0 else 1.05)
     assert traffic["wide_load_bytes"] > 0.93 * traffic["loads"]["logits"]
+
+
+def test_report_has_a_row_for_every_case_and_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = [case for case in CASES if case.op == "row_stats"]
+    monkeypatch.setattr(traffic_report, "CASES", some)
+    monkeypatch.setattr(traffic_report, "OUTPUT", tmp_path / "counted")
+    assert traffic_report.main(["--write"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "counted.md").read_text()
+    rows = json.loads((tmp_path / "counted.json").read_text())["cases"]
+    assert [row["setting"] for row in rows] == [case.setting for case in some]
+    assert all(f"| `row_stats` | {case.setting} | " in printed for case in some)
+
+
+def test_committed_report_is_of_these_cases() -> None:
+    rows = json.loads(OUTPUT.with_suffix(".json").read_text())["cases"]
+    assert [(row["op"], row["setting"]) for row in rows] == [(case.op, case.setting) for case in CASES]
+    assert [row["op"] for row, case in zip(rows, CASES, strict=True) if row["loads_over_least"] > case.most] == []
