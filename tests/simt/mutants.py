@@ -56,12 +56,15 @@ def _suite(op: str) -> Suite:
 
 
 REJECTION, STATS, DRAFT = _suite("rejection_sample"), _suite("row_stats"), _suite("draft_sample")
+PROBS = _suite("rejection_sample_probs")
 TRAFFIC = "tests/simt/test_traffic_of_ops.py"
 READS = Suite(TRAFFIC, "traffic", ("row_stats",), "wherever")
 EARLY_EXIT = Suite(TRAFFIC, "traffic", ("rejection_sample",), "exits_early and rejection_sample")
 RACES = Suite("tests/simt/sanitizer_cases.py", "tsan", ("row_stats",), "row_stats")
 MEMORY = Suite("tests/simt/sanitizer_cases.py", "asan", ("row_stats",), "row_stats")
 RULES = "csrc/rejection_sample/rejection_sample.cuh"
+PROB_RULES = "csrc/rejection_sample_probs/rejection_sample_probs.cuh"
+VERIFY = "csrc/common/verify.cuh"
 LAW = "csrc/common/row_law.cuh"
 LOADS = "csrc/common/vector_load.cuh"
 
@@ -92,9 +95,9 @@ MUTANTS = [
     ),
     Mutant(
         "<= for <",
-        RULES,
-        "uniform * test.draft_prob < static_cast<double>(test.target_prob)",
-        "uniform * test.draft_prob <= static_cast<double>(test.target_prob)",
+        VERIFY,
+        "uniform * draft_prob < static_cast<double>(target_prob)",
+        "uniform * draft_prob <= static_cast<double>(target_prob)",
         REJECTION, "by_hand",
     ),
     Mutant(
@@ -162,7 +165,7 @@ MUTANTS = [
         "bonus row taken for a recovered one",
         RULES,
         "stop.is_residual = state == RowTest::kDraftZero || state == RowTest::kSound;",
-        "stop.is_residual = state != RowTest::kNoLaw && state != RowTest::kOutOfRange;",
+        "stop.is_residual = state != RowTest::kTargetInvalid && state != RowTest::kOutOfRange;",
         REJECTION,
     ),
     Mutant(
@@ -181,6 +184,27 @@ MUTANTS = [
     ),
     Mutant("logits read twice", LAW, "const float base = finite_max(largest);",
            "load_steps(row, first, lane, logit); const float base = finite_max(largest);", READS),
+    Mutant("kept logits at the cutoff not added", LAW, "if (logit < cutoff || chunk < first",
+           "if (logit <= cutoff || chunk < first", DRAFT, "reference"),
+    Mutant(
+        "probabilities: residual without the draft",
+        PROB_RULES,
+        "non_negative(weights.scale * weight[step][n] - non_negative(draft[step][n]))",
+        "non_negative(weights.scale * weight[step][n])",
+        PROBS, "by_hand",
+    ),
+    Mutant("probabilities: NaN taken for an empty row", PROB_RULES, "if (!(total < INFINITY))",
+           "if (total == INFINITY)", PROBS, "statuses"),
+    Mutant("probabilities: one-hot residual keeps the drafted token's mass", PROB_RULES,
+           "if (stop.is_residual) {  // of a one-hot draft", "if (false) {  // of a one-hot draft", PROBS, "by_hand"),
+    Mutant("probabilities: block residual not scaled", PROB_RULES, "stop.weights.scale = scale;",
+           "stop.weights.scale = 1.0f;", PROBS, "equals_reference"),
+    Mutant("probabilities: no fallback to the target", PROB_RULES, "if (token < 0 && stop.is_residual) {",
+           "if (false) {", PROBS, "empty_residual"),
+    Mutant("probabilities: negative numbers count", PROB_RULES, "return prob < 0.0f ? 0.0f : prob; }",
+           "return prob == -INFINITY ? 0.0f : prob; }", PROBS, "broken_rows"),
+    Mutant("probabilities: the block rule forgets the row that ended the draft", PROB_RULES,
+           "stop.status |= tests[length].status();", "", PROBS, "broken_rows"),
 ]  # fmt: skip
 
 
