@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ops' CUDA sources on the simulated device, with the arguments of hetero_spec.ops (CPU tensors in and out).
+"""The ops of hetero_spec.ops with their CUDA sources on the simulated device behind them (CPU tensors in and out).
 
-Which build runs is HETERO_SPEC_SIMT_FLAVOUR (plain, asan, tsan, traffic). Arguments are not checked here: that is the
-business of hetero_spec.ops.
+The Python side is the package's own; its calls of torch.ops.hetero_spec are what is caught and sent to the simulated
+device. Which build runs is HETERO_SPEC_SIMT_FLAVOUR (plain, asan, tsan, traffic) or the argument `flavour`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hetero_spec.ops import RdkFactors
-from hetero_spec.ops._low_rank import inverse_map
+from hetero_spec import ops
 
 from .conftest import BUILD, build
 
 DTYPE_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+NUM_KERNEL_PARTS = 10
 _modules: dict[str, ModuleType] = {}
 
 
@@ -43,241 +45,128 @@ def array(tensor: Tensor | None) -> Any:
     """A NumPy view, strides and address kept; 16-bit floats as their bits."""
     if tensor is None:
         return None
+    tensor = tensor.detach()
     return tensor.view(torch.int16).numpy() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.numpy()
 
 
-def parameters(temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> tuple[Any, ...]:
-    """Arrays (or None) of the four sampling parameters, then their values for all."""
-    values = (temperature, top_k, top_p, min_p)
-    arrays = tuple(array(value) if isinstance(value, Tensor) else None for value in values)
-    off = (1.0, 0, 1.0, 0.0)
-    scalars = tuple(
-        neutral if value is None or isinstance(value, Tensor) else value
-        for value, neutral in zip(values, off, strict=True)
-    )
-    return (*arrays, *scalars)
+def arrays(tensors: Sequence[Any]) -> list[Any]:
+    return [array(tensor) for tensor in tensors]
 
 
-def kernel_arrays(kernel: Any) -> Any:
-    """An RDK kernel's arrays in the order of RdkTensors, and its constant leak."""
-    if kernel is None:
+def rows(logits: Tensor | None) -> tuple[Any, int]:
+    """A matrix of any float type and the number of its type."""
+    return array(logits), 0 if logits is None else DTYPE_CODES[logits.dtype]
+
+
+def parameters(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The eight sampling arguments of a schema: four optional tensors, four scalars."""
+    return (*arrays(arguments[:4]), *arguments[4:])
+
+
+def kernel(tensors: Sequence[Tensor], parts: int, constant_leak: float) -> Any:
+    """The three arguments of a schema that are an RDK kernel: all its arrays, None where it has none; its leak."""
+    if parts < 0:
         return None
-    *tensors, constant_leak = kernel.tensors(torch.device("cpu"))
-    return [array(tensor) for tensor in tensors], constant_leak
+    given = iter(tensors)
+    return [array(next(given)) if parts >> bit & 1 else None for bit in range(NUM_KERNEL_PARTS)], constant_leak
 
 
-def is_low_rank(kernel: Any) -> bool:
-    return kernel is not None and isinstance(kernel.tensors(torch.device("cpu")), RdkFactors)
+# How the arguments of each schema (csrc/ops.cpp) become those of csrc/simt/python/<op>.cpp.
+def _row_stats(run: Callable[..., Any], logits: Tensor, draft_to_target_ids: Tensor | None, *params: Any) -> Any:
+    return run(*rows(logits), array(draft_to_target_ids), parameters(params))
 
 
-def _tensor(values: Any) -> Tensor:
-    return torch.from_numpy(np.asarray(values))
+def _remap_probs(run: Callable[..., Any], logits: Tensor, ids: Tensor, target_vocab_size: int, *params: Any) -> Any:
+    return run(*rows(logits), array(ids), target_vocab_size, parameters(params))
 
 
-def row_stats(
-    logits: Tensor,
-    *,
-    temperature: Any = None,
-    top_k: Any = None,
-    top_p: Any = None,
-    min_p: Any = None,
-    draft_to_target_ids: Tensor | None = None,
-    flavour: str | None = None,
-) -> Tensor:
-    stats = module(flavour).row_stats(
-        array(logits),
-        DTYPE_CODES[logits.dtype],
-        array(draft_to_target_ids),
-        parameters(temperature, top_k, top_p, min_p),
+def _draft_sample(
+    run: Callable[..., Any], logits: Tensor, ids: Tensor | None, inverse: Tensor | None, *rest: Any
+) -> Any:
+    return run(
+        *rows(logits), array(ids), parameters(rest[:8]), *arrays(rest[8:11]), kernel(*rest[11:14]), array(inverse)
     )
-    return _tensor(stats)
 
 
-class RejectionSample(NamedTuple):
-    """As hetero_spec.ops.RejectionSample."""
-
-    output_token_ids: Tensor
-    num_accepted_tokens: Tensor
-    status: Tensor
-
-
-def rejection_sample(
-    target_logits: Tensor,
-    draft_token_ids: Tensor,
-    cu_num_draft_tokens: Tensor,
-    max_draft_tokens: int,
-    *,
-    draft_logits: Tensor | None = None,
-    draft_stats: Tensor | None = None,
-    target_to_draft_ids: Tensor | None = None,
-    kernel: Any = None,
-    draft_leaked_mass: Tensor | None = None,
-    temperature: Any = None,
-    top_k: Any = None,
-    top_p: Any = None,
-    min_p: Any = None,
-    seeds: Tensor | None = None,
-    positions: Tensor | None = None,
-    uniform_samples: Tensor | None = None,
-    rule: str = "token",
-    flavour: str | None = None,
-) -> RejectionSample:
-    out = module(flavour).rejection_sample(
-        array(target_logits),
-        DTYPE_CODES[target_logits.dtype],
-        array(draft_token_ids),
-        array(cu_num_draft_tokens),
+def _rejection_sample(run: Callable[..., Any], target_logits: Tensor, *rest: Any) -> Any:
+    ids, offsets, max_draft_tokens, draft_logits, draft_stats, target_to_draft_ids = rest[:6]
+    params, random, rdk, (leaked_mass, rule) = rest[6:14], rest[14:17], rest[17:20], rest[20:]
+    return run(
+        *rows(target_logits),
+        *arrays((ids, offsets)),
         max_draft_tokens,
-        array(draft_logits),
-        0 if draft_logits is None else DTYPE_CODES[draft_logits.dtype],
-        array(draft_stats),
-        array(target_to_draft_ids),
-        parameters(temperature, top_k, top_p, min_p),
-        array(seeds),
-        array(positions),
-        array(uniform_samples),
-        rule == "block",
-        kernel_arrays(kernel),
-        array(draft_leaked_mass),
-    )
-    return RejectionSample(*(_tensor(values) for values in out))
-
-
-def rejection_sample_probs(
-    target_probs: Tensor,
-    draft_probs: Tensor | None,
-    draft_token_ids: Tensor,
-    cu_num_draft_tokens: Tensor,
-    max_draft_tokens: int,
-    *,
-    seeds: Tensor | None = None,
-    positions: Tensor | None = None,
-    uniform_samples: Tensor | None = None,
-    rule: str = "token",
-    flavour: str | None = None,
-) -> RejectionSample:
-    out = module(flavour).rejection_sample_probs(
-        array(target_probs),
-        array(draft_probs),
-        array(draft_token_ids),
-        array(cu_num_draft_tokens),
-        max_draft_tokens,
-        array(seeds),
-        array(positions),
-        array(uniform_samples),
-        rule == "block",
-    )
-    return RejectionSample(*(_tensor(values) for values in out))
-
-
-class DraftSample(NamedTuple):
-    """As hetero_spec.ops.DraftSample."""
-
-    target_token_ids: Tensor
-    draft_token_ids: Tensor
-    probs: Tensor
-    stats: Tensor
-    entropy: Tensor
-    max_prob: Tensor
-    leaked_mass: Tensor | None = None
-
-
-def draft_sample(
-    draft_logits: Tensor,
-    draft_to_target_ids: Tensor | None = None,
-    *,
-    temperature: Any = None,
-    top_k: Any = None,
-    top_p: Any = None,
-    min_p: Any = None,
-    kernel: Any = None,
-    target_to_draft_ids: Tensor | None = None,
-    seeds: Tensor | None = None,
-    positions: Tensor | None = None,
-    uniform_samples: Tensor | None = None,
-    flavour: str | None = None,
-) -> DraftSample:
-    if kernel is not None and draft_to_target_ids is not None and target_to_draft_ids is None:
-        target_to_draft_ids = inverse_map(draft_to_target_ids, kernel.vocab_size)
-    out = module(flavour).draft_sample(
-        array(draft_logits),
-        DTYPE_CODES[draft_logits.dtype],
-        array(draft_to_target_ids),
-        parameters(temperature, top_k, top_p, min_p),
-        array(seeds),
-        array(positions),
-        array(uniform_samples),
-        kernel_arrays(kernel),
-        array(target_to_draft_ids),
-    )
-    *sample, leaked_mass = (_tensor(values) for values in out)
-    return DraftSample(*sample, None if kernel is None else leaked_mass)
-
-
-def remap_probs(
-    draft_logits: Tensor,
-    draft_to_target_ids: Tensor,
-    target_vocab_size: int,
-    *,
-    temperature: Any = None,
-    top_k: Any = None,
-    top_p: Any = None,
-    min_p: Any = None,
-    flavour: str | None = None,
-) -> Tensor:
-    return _tensor(
-        module(flavour).remap_probs(
-            array(draft_logits),
-            DTYPE_CODES[draft_logits.dtype],
-            array(draft_to_target_ids),
-            target_vocab_size,
-            parameters(temperature, top_k, top_p, min_p),
-        )
+        *rows(draft_logits),
+        *arrays((draft_stats, target_to_draft_ids)),
+        parameters(params),
+        *arrays(random),
+        rule == 1,
+        kernel(*rdk),
+        array(leaked_mass),
     )
 
 
-def acceptance_overlap(
-    target_logits: Tensor,
-    draft_logits: Tensor,
-    *,
-    draft_stats: Tensor | None = None,
-    target_to_draft_ids: Tensor | None = None,
-    kernel: Any = None,
-    temperature: Any = None,
-    top_k: Any = None,
-    top_p: Any = None,
-    min_p: Any = None,
-    flavour: str | None = None,
-) -> Tensor:
-    return _tensor(
-        module(flavour).acceptance_overlap(
-            array(target_logits),
-            DTYPE_CODES[target_logits.dtype],
-            array(draft_logits),
-            DTYPE_CODES[draft_logits.dtype],
-            array(draft_stats),
-            array(target_to_draft_ids),
-            parameters(temperature, top_k, top_p, min_p),
-            kernel_arrays(kernel),
-        )
-    )
+def _rejection_sample_probs(run: Callable[..., Any], *arguments: Any) -> Any:
+    *tensors, max_draft_tokens, seeds, positions, uniform_samples, rule = arguments
+    return run(*arrays(tensors), max_draft_tokens, *arrays((seeds, positions, uniform_samples)), rule == 1)
 
 
-def rdk_redistribute(draft_probs: Tensor, kernel: Any, *, flavour: str | None = None) -> Tensor:
-    low_rank: tuple[Any, ...] = (None, 0.0, 0.0)
-    mixture = kernel
-    if is_low_rank(kernel):
-        parts = kernel.tensors(torch.device("cpu"))
-        low_rank, mixture = (array(parts.factors), parts.scale, parts.lam), None
-    return _tensor(module(flavour).rdk_redistribute(array(draft_probs), kernel_arrays(mixture), *low_rank))
+def _acceptance_overlap(run: Callable[..., Any], target_logits: Tensor, draft_logits: Tensor, *rest: Any) -> Any:
+    stats_and_map, params, rdk = rest[:2], rest[2:10], rest[10:]
+    return run(*rows(target_logits), *rows(draft_logits), *arrays(stats_and_map), parameters(params), kernel(*rdk))
 
 
-OPS = (
-    "row_stats",
-    "rejection_sample",
-    "rejection_sample_probs",
-    "draft_sample",
-    "remap_probs",
-    "acceptance_overlap",
-    "rdk_redistribute",
-)
+def _rdk_redistribute(run: Callable[..., Any], draft_probs: Tensor, *rest: Any) -> Any:
+    *rdk, factors, scale, lam = rest
+    return run(array(draft_probs), kernel(*rdk), array(factors), scale, lam)
+
+
+_CALLS = {
+    "row_stats": _row_stats,
+    "rejection_sample": _rejection_sample,
+    "rejection_sample_probs": _rejection_sample_probs,
+    "draft_sample": _draft_sample,
+    "remap_probs": _remap_probs,
+    "acceptance_overlap": _acceptance_overlap,
+    "rdk_redistribute": _rdk_redistribute,
+}
+OPS = tuple(_CALLS)
+
+
+class OnDevice(TorchDispatchMode):
+    """Under it the registered ops run on the simulated device; .out overloads too."""
+
+    def __init__(self, flavour: str | None) -> None:
+        super().__init__()
+        self.flavour = flavour
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace != "hetero_spec":
+            return func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        found = _CALLS[name](getattr(module(self.flavour), name), *args)
+        results = [torch.from_numpy(np.asarray(values)) for values in (found if isinstance(found, tuple) else (found,))]
+        if not kwargs:
+            return tuple(results) if isinstance(found, tuple) else results[0]
+        for given, result in zip(kwargs.values(), results, strict=True):
+            if given is not None:
+                given.copy_(result)
+        return None
+
+
+def _on_device(name: str) -> Callable[..., Any]:
+    """The op of hetero_spec.ops; `flavour` chooses the build."""
+
+    def call(*arguments: Any, flavour: str | None = None, **keywords: Any) -> Any:
+        with OnDevice(flavour):
+            return getattr(ops, name)(*arguments, **keywords)
+
+    return call
+
+
+row_stats = _on_device("row_stats")
+rejection_sample = _on_device("rejection_sample")
+rejection_sample_probs = _on_device("rejection_sample_probs")
+draft_sample = _on_device("draft_sample")
+remap_probs = _on_device("remap_probs")
+acceptance_overlap = _on_device("acceptance_overlap")
+rdk_redistribute = _on_device("rdk_redistribute")
