@@ -359,7 +359,7 @@ def test_case_33_offsets_of_rows_have_64_bits():
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     same_ids = torch.arange(width, dtype=torch.int32)
     randomness = {"uniform_samples": uniforms[:, 0].contiguous()}
-    one, other = (ops.draft_sample(logits, same_ids, **randomness) for logits in (far, near))
+    one, other = (ops.draft_sample(logits, same_ids, **randomness)[:-1] for logits in (far, near))
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 

@@ -248,14 +248,13 @@ inline float subtract_law_impl(float* probs, int n, float scale, const void* dra
   const MixTerms terms = all_terms;  // a copy: the stores below might change the caller's
   const F scales = Simd::set(scale), keep = Simd::set(terms.keep);
   const F share = Simd::set(terms.prior_share);
+  // Gathered in a loop of its own, which keeps more of the scattered loads in flight.
+  T gathered[kChunk];
+  gather_logits(row, draft_vocab_size, ids, n, gathered);
   F total = Simd::set(0.0f);
   for (int i = 0; i < n; i += kWidth) {
-    T values[kWidth];
-    const int size = n - i < kWidth ? n - i : kWidth;
-    gather_logits(row, draft_vocab_size, ids + i, size, values);
-    for (int lane = size; lane < kWidth; ++lane) values[lane] = T::negative_infinity();
     // -inf - max is -inf, and a law without truncation has cutoff -inf: exp gives 0 there.
-    F prob = law_of_logits(Simd::load(values), stats);
+    F prob = law_of_logits(load_logits(gathered, i, n, nullptr), stats);
     if (kMix) prob = mixed(prob, i, n, keep, share, terms);
     const F weight = residual_weight(load_floats(probs, i, n), scales, prob);
     total = Simd::add(total, weight);
@@ -280,13 +279,11 @@ float subtract_mixed_law(float* probs, int n, float scale, const void* draft,
 template <class T>
 float law_probs_of_ids(const void* logits, int64_t vocab_size, const int32_t* ids, int n,
                        const RowStats& stats, float* probs) {
+  T gathered[kChunk];
+  gather_logits(static_cast<const T*>(logits), vocab_size, ids, n, gathered);
   F total = Simd::set(0.0f);
   for (int i = 0; i < n; i += kWidth) {
-    T values[kWidth];
-    const int size = n - i < kWidth ? n - i : kWidth;
-    gather_logits(static_cast<const T*>(logits), vocab_size, ids + i, size, values);
-    for (int lane = size; lane < kWidth; ++lane) values[lane] = T::negative_infinity();
-    const F prob = law_of_logits(Simd::load(values), stats);
+    const F prob = law_of_logits(load_logits(gathered, i, n, nullptr), stats);
     total = Simd::add(total, prob);
     store_floats(probs, i, n, prob);
   }
