@@ -102,8 +102,7 @@ __device__ __forceinline__ float chunk_overlap(const AcceptanceOverlapCuda& call
 }
 
 template <class T, bool kRdk>
-__global__ void __launch_bounds__(kBlockThreads, 2)
-    overlap_kernel(const __grid_constant__ OverlapArguments arguments) {
+__global__ void __launch_bounds__(kBlockThreads, 2) overlap_kernel(OverlapArguments arguments) {
   const AcceptanceOverlapCuda& call = arguments.call;
   const int64_t row = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (row >= call.num_rows) return;

@@ -75,13 +75,6 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
-// A device function that is never inlined: one copy, however often an unrolled loop calls it.
-#if defined(__CUDACC__)
-#define HETERO_SPEC_OUT_OF_LINE __device__ __noinline__
-#else
-#define HETERO_SPEC_OUT_OF_LINE __attribute__((noinline))
-#endif
-
 // A value that other blocks may be changing by atomics at this moment: read once, ordered by
 // nothing.
 __device__ __forceinline__ int32_t load_relaxed(const int32_t* address) {

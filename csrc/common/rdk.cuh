@@ -37,11 +37,10 @@ __device__ __forceinline__ float rdk_prob_at(const RdkKernel& kernel, const Draf
 }
 
 // The same in a loop over many ids, with a law made ready for it; no bits are promised. The row is
-// neither invalid nor empty. Out of line, since such loops are unrolled: inlined, it made ptxas
-// take four times as long.
-inline HETERO_SPEC_OUT_OF_LINE float rdk_prob_in_loop(const RdkKernel& kernel,
-                                                      const DraftRow& draft, const LawLoop& law,
-                                                      float leaked_mass, int64_t token) {
+// neither invalid nor empty.
+__device__ __forceinline__ float rdk_prob_in_loop(const RdkKernel& kernel, const DraftRow& draft,
+                                                  const LawLoop& law, float leaked_mass,
+                                                  int64_t token) {
   return rdk_prob(kernel, token, leaked_mass, [&](int64_t target_id) {
     const int64_t id = draft_id_of(draft, target_id);
     if (id < 0) return 0.0f;

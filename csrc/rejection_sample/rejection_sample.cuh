@@ -461,7 +461,7 @@ __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_
 // Token rule. Grid: x = group of chunks, y and z = request.
 template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    draw_kernel(const __grid_constant__ RejectionSampleArguments arguments) {
+    draw_kernel(RejectionSampleArguments arguments) {
   const RejectionSampleCuda& call = arguments.call;
   const int64_t request_idx = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
   if (request_idx >= call.ragged.batch_size) return;
@@ -488,7 +488,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 // ticket, also those whose position lies beyond its draft; the last decides and draws.
 template <class T, bool kRdk>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    block_rule_kernel(const __grid_constant__ RejectionSampleArguments arguments) {
+    block_rule_kernel(RejectionSampleArguments arguments) {
   struct Shared {
     int64_t kept;
   };
