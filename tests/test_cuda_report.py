@@ -113,6 +113,11 @@ def test_kernels_that_stream_no_rows_need_no_wide_loads_but_may_not_spill():
     assert len(kernel.faults()) == 1
 
 
+def test_one_instance_of_a_kernel_can_be_left_out() -> None:
+    assert Kernel("overlap_kernel<float, false>", "sm_90").streams_rows
+    assert not Kernel("overlap_kernel<float, true>", "sm_90").streams_rows
+
+
 def test_blocks_that_fit_are_the_least_of_the_limits():
     assert Kernel("k", "sm_90", registers=64).blocks_per_multiprocessor == 4
     assert Kernel("k", "sm_90", registers=65).blocks_per_multiprocessor == 3

@@ -23,12 +23,14 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "perf" / "cuda_resources"
 
-# Every kernel streams rows of a vocabulary, but for these. A new kernel is held to the rule unless it is named here.
+# Every kernel streams rows of a vocabulary, but for these: names, or patterns of names with their template arguments. A
+# new kernel is held to the rule unless it is here.
 NOT_STREAMING = {
     "invert_map_kernel": "one thread an id of the map",
     "mask_from_map_kernel": "one thread an id of the map",
@@ -36,6 +38,7 @@ NOT_STREAMING = {
     "remap_write_kernel": "writes in order, and reads each logit where the map says",
     "leaked_mass_kernel": "reads each logit where the map says, and the leaks of the kernel beside it",
     "overlap_leaked_mass_kernel": "the same",
+    "overlap_kernel<*, true>": "the same for every id, one pack of the target's row at a time",
     "redistribute_kernel": "the same, for the token drawn",
     "rdk_leaked_kernel": "float32 laws that are there already, four bytes a lane",
     "rdk_mix_kernel": "the same, one thread an id",
@@ -78,6 +81,11 @@ class Kernel:
         return self.name.partition("<")[0]
 
     @property
+    def streams_rows(self) -> bool:
+        """Whether the rule about wide loads holds for it."""
+        return not any(self.base_name == key or fnmatchcase(self.name, key) for key in NOT_STREAMING)
+
+    @property
     def blocks_per_multiprocessor(self) -> int:
         """Blocks of THREADS_PER_BLOCK that fit; 0 for an architecture that is not listed."""
         if self.arch not in LIMITS:
@@ -96,7 +104,7 @@ class Kernel:
                 f"{where} spills: {self.stack_bytes} bytes of stack, {self.local_bytes} of local memory, "
                 f"{self.local_accesses} instructions"
             )
-        if self.base_name in NOT_STREAMING:
+        if not self.streams_rows:
             return found
         if self.streaming_loops == 0:
             found.append(
@@ -281,7 +289,7 @@ def markdown(kernels: list[Kernel], compiler: str) -> str:
         loops, loads = (
             min(getattr(kernel, key) for kernel in of_arch.values()) for key in ("streaming_loops", "wide_loads_a_loop")
         )
-        shown = "-" if some.base_name in NOT_STREAMING else f"{loops} x {loads}"
+        shown = "-" if not some.streams_rows else f"{loops} x {loads}"
         lines.append(f"| `{name}` | " + " | ".join(cells) + f" | {some.shared_bytes} | {spilled} | {shown} |")
     return "\n".join(lines) + "\n"
 

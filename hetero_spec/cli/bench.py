@@ -294,6 +294,8 @@ def _opened(
         )
         if contestant.lookahead == "oracle":
             options["verify"] = "exact"
+        if rdk_kernel is not None and contestant.method in ("rdk", "auto"):
+            options["rdk_kernel"] = rdk_kernel
         own_drafter = None if contestant.method == "none" else first.drafter
         decoders[contestant] = SpeculativeDecoder(first.target, own_drafter, contestant.method, **options)
     plain = SpeculativeDecoder(first.target, method="none")

@@ -153,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
         target = load(args.target, packed=True)
         drafter: Any = None if args.method in _WITHOUT_DRAFTER else load(args.drafter, packed=True)
         if args.keep is not None:
-            drafter = _pruned(args.keep, target, drafter)
+            drafter = _pruned(args.keep, drafter)
         decoder = SpeculativeDecoder(
             target,
             drafter,
@@ -223,20 +223,13 @@ def _decode(drafted: _Run, plain: _Run | None) -> None:
             sys.stdout.flush()
 
 
-def _pruned(path: str, target: Any, drafter: Any) -> Any:
+def _pruned(path: str, drafter: Any) -> Any:
     """Cut a drafter's output layer to the tokens of a file that `calibrate rdk --keep` or `PrunedModel.save` wrote."""
     if drafter is None:
         raise ValueError("keep must be given with a drafter, got a method without one")
-    from hetero_spec.decoding.target import TransformersTarget
     from hetero_spec.rdk import load_pruned
-    from hetero_spec.vocab import VocabMap
 
-    pruned = load_pruned(path, drafter.model, tokenizer=drafter.tokenizer)
-    width = TransformersTarget(target.model, target.tokenizer).vocab_size
-    vocab_map = VocabMap.from_tokenizers(
-        target.tokenizer, drafter.tokenizer, target_vocab_size=width, draft_vocab_size=pruned.vocab_size
-    )
-    return pruned.drafter(vocab_map, width, tokenizer=drafter.tokenizer)
+    return load_pruned(path, drafter.model, tokenizer=drafter.tokenizer)
 
 
 def _encode(tokenizer: Any, prompt: str, is_raw: bool) -> list[int]:

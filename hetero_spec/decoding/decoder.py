@@ -58,7 +58,7 @@ class SpeculativeDecoder:
     ----------
     target : LoadedModel, (model, tokenizer), or Target
         Of hetero_spec.models, of transformers, or anything that satisfies the protocol.
-    drafter : LoadedModel, (model, tokenizer), or Drafter; None for methods "ngram" and "none"
+    drafter : LoadedModel, PrunedModel, (model, tokenizer), or Drafter; None for methods "ngram" and "none"
     method : str
         ============  ==============================================================================================
         "tli"         token-level intersection (Timor et al. 2502.05202): the drafter's law restricted to the tokens
@@ -137,6 +137,10 @@ class SpeculativeDecoder:
             self.target = _as_target(target, vocab_map)
         else:
             self.target, self.drafter = _as_pair(target, drafter, vocab_map)
+        if method in ("slem", "slrs") and self.drafter is not None:
+            from hetero_spec.decoding.slem import bridge_of
+
+            bridge_of(self.drafter, f"SpeculativeDecoder: method {method}")
         kernel = None
         self._notes: list[str] = []
         if rdk_kernel is not None and self.drafter is not None:
@@ -393,6 +397,17 @@ def _as_target(target: Any, vocab_map: Any = None) -> Target:
 
 
 def _as_pair(target: Any, drafter: Any, vocab_map: Any) -> tuple[Target, Drafter]:
+    from hetero_spec.rdk.prune import PrunedModel
+
+    if isinstance(drafter, PrunedModel):
+        if drafter.tokenizer is None:
+            raise ValueError(
+                "SpeculativeDecoder: drafter must have a tokenizer, got a PrunedModel without one "
+                "(prune_vocabulary takes it, or make the drafter by PrunedModel.drafter)"
+            )
+        # Text and map are of the whole vocabulary, whose columns are then cut.
+        own, whole = _as_pair(target, (drafter.model, drafter.tokenizer), vocab_map)
+        return own, drafter.drafter(getattr(whole, "vocab_map", None), own.vocab_size)
     parts = _model_and_tokenizer(drafter)
     if parts is None:
         if not isinstance(drafter, Drafter):

@@ -170,7 +170,9 @@ def bridge_of(drafter: Drafter, name: str) -> TextBridge:
     """Return the bridge over a drafter's own map."""
     vocab_map = getattr(drafter, "vocab_map", None)
     if vocab_map is None:
-        raise ValueError(f"{name}: drafter must have a vocab_map, got {type(drafter).__name__} without one")
+        raise ValueError(
+            f"{name}: drafter must have a vocab_map of all that it drafts, got {type(drafter).__name__} without"
+        )
     return _bridge_over(vocab_map)
 
 

@@ -215,6 +215,7 @@ def _draw_low_rank(
     draft_ids = ids
     if target_to_draft_ids is not None:
         draft_ids = torch.where(ids < 0, ids, target_to_draft_ids[ids.clamp(min=0).long()])
+        draft_ids = torch.where(draft_ids < draft_logits.shape[1], draft_ids, -1)
     return own._replace(target_token_ids=ids, draft_token_ids=draft_ids, probs=probs)
 
 

@@ -64,7 +64,7 @@ def share(what: str, argument: str, value: Any, size: int) -> Tensor:
     """Float32 [size] in [0, 1] from one number or one per token."""
     if isinstance(value, bool):
         fail(TypeError, what, argument, "a number or a tensor", "bool")
-    if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0):
+    if isinstance(value, int | float) or getattr(value, "ndim", None) == 0:  # a number, of NumPy or torch too
         return torch.full((size,), scalar_share(what, argument, float(value)), dtype=torch.float32)
     tensor = vector(what, argument, value, size)
     outside = (tensor < 0.0) | (tensor > 1.0)

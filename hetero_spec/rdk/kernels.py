@@ -167,7 +167,8 @@ class Kernel(ABC):
                 f"in [0, {self.vocab_size})",
                 f"{int(token_ids.min())}..{int(token_ids.max())}",
             )
-        return draft_probs, token_ids.long().reshape(len(draft_probs), -1)
+        width = 1 if token_ids.dim() == 1 else token_ids.shape[1]
+        return draft_probs, token_ids.long().reshape(len(draft_probs), width)
 
     def _uniforms(self, draft_probs: Tensor, uniforms: Tensor) -> None:
         what = f"{type(self).__name__}.draw"
@@ -223,9 +224,11 @@ class MixtureKernel(Kernel):
         self.constant_leak = constant_leak
         self._on_device: dict[torch.device, RdkTensors] = {}
         self._sums: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        # Now, not at the first call: that may be traced by torch.compile or torch.export, whose tensors hold nothing.
+        self.tensors("cpu")
 
     def tensors(self, device: torch.device | str) -> RdkTensors:
-        """The kernel on a device; see `RdkTensors`."""
+        """The kernel on a device; see `RdkTensors`. Another device than the CPU: call it once before tracing."""
         device = torch.device(device)
         if device not in self._on_device:
             self._on_device[device] = self._make_tensors(device)

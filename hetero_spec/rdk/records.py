@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,11 +184,9 @@ class Records:
         return len(self.document_ids)
 
     def _all(self, name: str) -> Tensor:
-        from safetensors import safe_open
-
         parts = []
         for path in self.paths:
-            with safe_open(path, "pt") as file:
+            with _opened(path) as file:
                 parts.append(file.get_tensor(name))
         return torch.cat(parts)
 
@@ -375,10 +374,20 @@ def _shard_name(index: int) -> str:
     return f"shard_{index:05d}.safetensors"
 
 
-def _num_positions(path: Path) -> int:
-    from safetensors import safe_open
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a shard; one that is cut short or is none is told by name."""
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, "pt") as file:
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise RecordsError(f"records: {path} must be a whole shard ({error}); delete it to have it read anew") from None
+
+
+def _num_positions(path: Path) -> int:
+    with _opened(path) as file:
         return int(file.get_slice("token_ids").get_shape()[0])
 
 

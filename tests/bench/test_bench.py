@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from hetero_spec import rdk
 from hetero_spec.bench import running
 from hetero_spec.bench.prompts import KINDS, OWN_KINDS, prompts_of
 from hetero_spec.bench.report import hindsight_of, markdown, notes_of, summary_of
@@ -17,6 +19,7 @@ from hetero_spec.bench.results import ResultsError, ResultsFile
 from hetero_spec.bench.suite import FULL, QUICK, Contestant, Suite, cells_of
 from hetero_spec.cli import main
 from hetero_spec.decoding import METHODS
+from hetero_spec.models import LoadedModel
 from tests.bench.conftest import Ticks
 
 SMALL = (
@@ -50,6 +53,25 @@ def whole(whole_run: Path, loads: list[str], ticks: type[Ticks]) -> Path:
         ticks()
         assert bench(whole_run) == 0
     return whole_run
+
+
+def test_a_kernel_reaches_the_contestants_that_use_one(
+    loads: list[str], tiny_models: dict[str, LoadedModel], tmp_path: Path, capsys: Capture
+) -> None:
+    size = tiny_models["smollm2"].vocab_size
+    rdk.MixKernel(0.5, torch.full((size,), 1 / size)).save(tmp_path / "kernel")
+    arguments = ("--contestants", "rdk:2,auto", "--kinds", "chat", "--prompts", "1", "--temperatures", "0.9")
+    common = ("--output", str(tmp_path / "out"), "--repeats", "1", "--max-new-tokens", "4")
+    assert main(["bench", *arguments, *common, "--rdk-kernel", str(tmp_path / "kernel")]) == 0
+    (tmp_path / "text").write_text("no kernel")
+    capsys.readouterr()
+    assert (
+        main(
+            ["bench", *arguments, *common[2:], "--output", str(tmp_path / "no"), "--rdk-kernel", str(tmp_path / "text")]
+        )
+        == 2
+    )
+    assert "text" in capsys.readouterr().err
 
 
 def test_a_run_writes_a_line_per_cell_a_summary_and_plots(whole: Path, capsys: Capture) -> None:

@@ -110,6 +110,8 @@ def test_a_pruned_drafter_drafts_from_the_kept_tokens(
     assert capsys.readouterr().out == drafted
     assert generate("--method", "ngram", "--keep", str(kept)) == 2
     assert "keep must be given with a drafter" in capsys.readouterr().err
+    assert generate("--method", "slem", "--keep", str(kept)) == 2
+    assert "method slem: drafter must have a vocab_map" in capsys.readouterr().err
     assert generate("--keep", str(path)) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

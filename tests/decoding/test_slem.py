@@ -246,7 +246,9 @@ def test_drafter_must_be_one_with_a_map() -> None:
     with pytest.raises(ValueError, match="slem: drafter must be a model, got None"):
         SlemProposer(target, None, [], FixedLookahead(1), 1, DecodingStats())
     del drafter.vocab_map
-    with pytest.raises(ValueError, match="slem: drafter must have a vocab_map, got LawDrafter without one"):
+    with pytest.raises(
+        ValueError, match="slem: drafter must have a vocab_map of all that it drafts, got LawDrafter without"
+    ):
         SlemProposer(target, drafter, [], FixedLookahead(1), 1, DecodingStats())
 
 

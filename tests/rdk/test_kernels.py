@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from hetero_spec import ops
 from hetero_spec.rdk import DenseSoftmaxKernel, DiagonalKernel, LowRankKernel, MixKernel, SparseKernel
 from hetero_spec.reference.output_law import output_law
 from tests.rdk.samples import KINDS, MIXTURES, make_draft_laws, make_kernels, make_laws, make_neighbours
@@ -97,6 +98,26 @@ def test_prob_is_the_entry_of_the_law(name):
     torch.testing.assert_close(kernel.prob(draft, ids), law.gather(1, ids), rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(kernel.prob(draft, ids[:, 0].int()), law.gather(1, ids[:, :1])[:, 0])
     assert kernel.prob(draft, ids[:, :0]).shape == (4, 0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_prob_of_no_rows(name):
+    kernel = make_kernels(11)[name]
+    assert kernel.prob(torch.zeros(0, 11), torch.zeros(0, dtype=torch.int64)).shape == (0,)
+
+
+def test_a_kernel_whose_first_use_is_traced_stays_whole():
+    kernel = SparseKernel.from_lists({1: [(0, 0.5), (3, 0.5)]}, 5, 0.5)
+    logits, same = torch.zeros(2, 5), torch.arange(5, dtype=torch.int32)
+    uniforms = torch.full((2, 3), 0.3, dtype=torch.float64)
+
+    def draw(logits):
+        return ops.draft_sample(
+            logits, same, target_to_draft_ids=same, kernel=kernel, uniform_samples=uniforms
+        ).target_token_ids
+
+    traced = torch.compile(draw, fullgraph=True, backend="eager")(logits)
+    assert traced.tolist() == draw(logits).tolist()
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from hetero_spec.decoding import SpeculativeDecoder
+from hetero_spec.models import TextTokenizer
 from hetero_spec.rdk import MixKernel, SparseKernel, prune_vocabulary
-from tests.decoding.toys import full_logits
+from tests.decoding.toys import full_logits, tiny_llama, trained_pair
 from tests.rdk.test_prune import PROMPT, PROMPTS, smollm_like, target_of
 from tests.tools.chi_square import departs
 
@@ -51,3 +52,23 @@ def test_law_of_the_second_token():
     assert not departs(counts.flatten(), law.flatten())
     assert departs(counts.flatten(), law.T.flatten())
     assert decoder.stats.acceptance_rate > 0.0
+
+
+def test_a_pruned_model_is_taken_as_it_is():
+    """Without the step of making a drafter of it: the decoder has both tokenizers."""
+    target, drafter = trained_pair()
+    size = drafter.get_vocab_size()
+    pruned = prune_vocabulary(
+        tiny_llama(size, 4), range(size // 2), tokenizer=TextTokenizer(drafter, eos_token_ids=[0])
+    )
+    loaded = (tiny_llama(target.get_vocab_size(), 3), TextTokenizer(target, eos_token_ids=[0]))
+    decoder = SpeculativeDecoder(loaded, pruned, "tli", 3)
+    plain = SpeculativeDecoder(loaded, method="none")
+    arguments = {"max_new_tokens": 12, "temperature": 0.0}
+    assert decoder.generate("the man", **arguments).token_ids == plain.generate("the man", **arguments).token_ids
+    assert decoder.stats.proposed > 0
+    with pytest.raises(ValueError, match="method slem: drafter must have a vocab_map"):
+        SpeculativeDecoder(loaded, pruned, "slem", 3)
+    nameless = prune_vocabulary(tiny_llama(size, 4), range(size // 2))
+    with pytest.raises(ValueError, match="drafter must have a tokenizer, got a PrunedModel without one"):
+        SpeculativeDecoder(loaded, nameless, "tli", 3)

@@ -111,6 +111,15 @@ def test_records_of_something_else_are_refused(tmp_path: Path) -> None:
         collect(tmp_path, documents, target, None, None)
 
 
+def test_a_shard_that_was_cut_short_is_named(tmp_path: Path) -> None:
+    target, drafter, vocab_map = toy_models()
+    records = collect(tmp_path, toy_documents(), target, drafter, vocab_map)
+    data = records.paths[0].read_bytes()
+    records.paths[0].write_bytes(data[: len(data) // 2])
+    with pytest.raises(RecordsError, match=f"{records.paths[0].name} must be a whole shard .*; delete it"):
+        len(Records(tmp_path))
+
+
 def test_no_text_is_an_error_before_any_file(tmp_path: Path) -> None:
     target, drafter, vocab_map = toy_models()
     assert documents_of_text("", target.tokenizer) == []

@@ -338,8 +338,11 @@ class Workshop:
     """Builds flavours of the simulated device with a fault in some ops, from copies of all that it needs."""
 
     def __init__(self, folder: Path, flavours: set[str]) -> None:
-        self.csrc, self.out, self.base = folder / "csrc", folder / "build", folder / "base"
-        shutil.copytree(ROOT / "csrc", self.csrc)
+        self.tree, self.out, self.base = folder / "tree", folder / "build", folder / "base"
+        self.csrc = self.tree / "csrc"
+        # The tests too: who goes on working in the tree must not change what a fault is tried with.
+        ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache")
+        shutil.copytree(ROOT, self.tree, ignore=ignored)
         self.out.mkdir()
         self._commands = {}
         for flavour in sorted(flavours | {"plain"}):  # plain makes the inputs of the other flavours' tests
@@ -380,12 +383,12 @@ class Workshop:
             raise RuntimeError(f"does not build:\n{done.stderr[-3000:]}")
 
 
-def _survives_tests(suite: Suite, select: str, built: Path) -> bool:
-    environment = {**os.environ, "HETERO_SPEC_SIMT_BUILD": str(built), AS_BUILT: "1", "OMP_NUM_THREADS": "1"}
+def _survives_tests(suite: Suite, select: str, workshop: Workshop) -> bool:
+    environment = {**os.environ, "HETERO_SPEC_SIMT_BUILD": str(workshop.out), AS_BUILT: "1", "OMP_NUM_THREADS": "1"}
     selection = ["-k", select] if select else []
     command = [sys.executable, "-m", "pytest", "-q", "-x", suite.tests, *selection]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace"
+        command, cwd=workshop.tree, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace"
     )
     # 1: a test failed; below 0: the fault brought the process down. Anything else is no verdict.
     if done.returncode > 1:
@@ -395,7 +398,7 @@ def _survives_tests(suite: Suite, select: str, built: Path) -> bool:
 
 def survives(mutant: Mutant, workshop: Workshop) -> bool:
     """Whether the tests pass although the fault is in."""
-    path = workshop.csrc.parent / mutant.path
+    path = workshop.tree / mutant.path
     source = path.read_text()
     if mutant.old not in source:
         raise RuntimeError(f"not found in {mutant.path}: {mutant.old}")
@@ -404,8 +407,8 @@ def survives(mutant: Mutant, workshop: Workshop) -> bool:
         workshop.build(mutant.suite.flavour, mutant.suite.ops)
         select = mutant.select or mutant.suite.select
         if mutant.suite.flavour not in LIBRARIES:
-            return _survives_tests(mutant.suite, select, workshop.out)
-        status, text = run_cases(mutant.suite.flavour, workshop.out, select, stop_at_first=True)
+            return _survives_tests(mutant.suite, select, workshop)
+        status, text = run_cases(mutant.suite.flavour, workshop.out, select, tree=workshop.tree, stop_at_first=True)
         if status in (0, 1, SANITIZER_EXIT) or status < 0:  # below 0: the fault brought the process down
             return status == 0
         raise RuntimeError(f"the cases could not run\n{text[-3000:]}")

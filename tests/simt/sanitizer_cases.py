@@ -131,5 +131,12 @@ def test_rdk_kernel(changes: str) -> None:
         device_ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel, rule=rule)
 
 
+def test_rdk_kernel_that_needs_no_sum() -> None:
+    """No sum over the row, and so none of its barriers, comes between the draw and the move."""
+    kernel, same = make_kernel("mix", 700, seed=13), torch.arange(700, dtype=torch.int32)
+    uniforms = torch.tensor([[0.3, 0.1, 0.7], [0.6, 0.9, 0.2]], dtype=torch.float64)
+    device_ops.draft_sample(make_logits(2, 700, seed=14), same, kernel=kernel, uniform_samples=uniforms)
+
+
 def test_low_rank_redistribution() -> None:
     device_ops.rdk_redistribute(torch.full((2, 4500), 1 / 4500), make_kernel("low_rank", 4500, seed=12))

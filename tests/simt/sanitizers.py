@@ -19,8 +19,10 @@ def _library(name: str) -> str:
     return str(Path(found.strip()).resolve())
 
 
-def run_cases(flavour: str, built: Path, select: str = "", *, stop_at_first: bool = False) -> tuple[int, str]:
-    """(exit status, output) of the cases in one flavour, with the module in the folder `built`."""
+def run_cases(
+    flavour: str, built: Path, select: str = "", *, tree: Path = ROOT, stop_at_first: bool = False
+) -> tuple[int, str]:
+    """(exit status, output) of a tree's cases in one flavour, with the module in the folder `built`."""
     environment = {
         **os.environ,
         "HETERO_SPEC_SIMT_FLAVOUR": flavour,
@@ -35,6 +37,6 @@ def run_cases(flavour: str, built: Path, select: str = "", *, stop_at_first: boo
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "-o", "addopts="]
     command += ["-k", select] * bool(select) + ["-x"] * stop_at_first + ["tests/simt/sanitizer_cases.py"]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace"
+        command, cwd=tree, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace"
     )
     return done.returncode, done.stdout + done.stderr
