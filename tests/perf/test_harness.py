@@ -57,8 +57,8 @@ def test_targets_are_reached_or_missed_by_the_ratio() -> None:
     assert judge([_record(1.0, 100.0, vocab_size=1000)]) == []
 
 
-def test_every_target_has_a_case_in_the_quick_selection() -> None:
-    cases = [vars(case) for case in SELECTIONS["quick"]()]
+def test_every_target_has_a_case_in_a_quick_selection() -> None:
+    cases = [vars(case) for selection in ("quick", "rdk") for case in SELECTIONS[selection]()]
     assert all(any(target.applies(case) for case in cases) for target in TARGETS)
 
 
