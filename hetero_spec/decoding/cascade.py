@@ -270,13 +270,12 @@ class CascadeProposer:
             sample = sample._replace(probs=_law_at(logits, sample.stats, drawn))
             tokens = drafted_tokens(
                 self._lookahead,
-                self._middle,
-                owners,
-                row_depths,
+                [(owner, owner.draft_sampling, row_depth) for owner, row_depth in zip(owners, row_depths, strict=True)],
                 logits,
                 sample,
-                [self._to_target[draft_id] for draft_id in drawn],
                 drawn,
+                [self._to_target[draft_id] for draft_id in drawn],
+                self._middle.draft_to_target_ids,
             )
         runs = []
         row = 0

@@ -21,7 +21,7 @@ from hetero_spec.decoding.context import DraftContexts
 from hetero_spec.decoding.lookahead import NUM_TOP_PROBS, DraftedToken, Lookahead
 from hetero_spec.decoding.protocols import Drafter, Target
 from hetero_spec.decoding.request import Request
-from hetero_spec.decoding.sampling import sampling_arguments
+from hetero_spec.decoding.sampling import Sampling, sampling_arguments
 from hetero_spec.decoding.stats import DecodingStats
 
 
@@ -236,7 +236,13 @@ class ModelProposer:
                     leaked_mass[drafting, depth] = sample.leaked_mass
                 target_ids, draft_ids = sample.target_token_ids.tolist(), sample.draft_token_ids.tolist()
                 drafted = drafted_tokens(
-                    self._lookahead, self._drafter, active, [depth] * len(active), logits, sample, target_ids, draft_ids
+                    self._lookahead,
+                    [(request, request.draft_sampling, depth) for request in active],
+                    logits,
+                    sample,
+                    draft_ids,
+                    target_ids,
+                    self._drafter.draft_to_target_ids,
                 )
             proceeding = []
             for i, token, target_id, draft_id in zip(drafting, drafted, target_ids, draft_ids, strict=True):
@@ -283,13 +289,12 @@ class ModelProposer:
 
 def drafted_tokens(
     lookahead: Lookahead,
-    drafter: Drafter,
-    requests: Sequence[Request],
-    depths: Sequence[int],
+    owners: Sequence[tuple[Request, Sampling, int]],
     logits: Tensor,
     sample: ops.DraftSample,
-    target_ids: Sequence[int],
     draft_ids: Sequence[int],
+    target_ids: Sequence[int] | None = None,
+    draft_to_target_ids: Tensor | None = None,
 ) -> list[DraftedToken]:
     """Collect what a lookahead policy may know about tokens just drawn, one a row.
 
@@ -297,45 +302,43 @@ def drafted_tokens(
     ----------
     lookahead : Lookahead
         What it does not read is not computed.
-    requests, depths : one per row
-        Whose token it is, and its place in the draft.
+    owners : one (Request, Sampling, depth) per row
+        Whose token it is, how it was drawn, and its place in the draft.
     logits : float [rows, Vd]
     sample : ops.DraftSample
         Of these rows; its probs, stats, entropy and max_prob are read.
-    target_ids, draft_ids : one id per row
-        The tokens; -1 in draft_ids where the drafter has none.
+    draft_ids : one id per row
+        The tokens; -1 where the drafter has none.
+    target_ids : one id per row, optional
+        Default: not known (text).
+    draft_to_target_ids : int32 [Vd], optional
+        The map that the tokens were drawn through. Default: the drafter's whole vocabulary.
     """
     probs, stats = sample.probs.tolist(), sample.stats
     needs_top_probs = bool(getattr(lookahead, "needs_top_probs", False))
-    greedy = [row for row, request in enumerate(requests) if request.draft_sampling.temperature == 0.0]
+    greedy = [row for row, (_, sampling, _) in enumerate(owners) if sampling.temperature == 0.0]
     if greedy and (lookahead.needs_prob or needs_top_probs):
         # A greedy law gives its one token probability 1; how sure the drafter is shows at temperature 1.
-        warm = ops.row_stats(logits, temperature=1.0, draft_to_target_ids=drafter.draft_to_target_ids)
+        warm = ops.row_stats(logits, temperature=1.0, draft_to_target_ids=draft_to_target_ids)
         stats = stats.clone()
         stats[greedy] = warm[greedy]
         for row in greedy:
             if draft_ids[row] >= 0:
                 maximum, _, log_normalizer, _ = stats[row].tolist()
                 probs[row] = math.exp(float(logits[row, draft_ids[row]]) - maximum - log_normalizer)
-    top_probs: list[tuple[float, ...]] = [()] * len(requests)
+    top_probs: list[tuple[float, ...]] = [()] * len(owners)
     if needs_top_probs:
-        shared = logits.float().masked_fill(drafter.draft_to_target_ids < 0, -math.inf)
+        shared = logits.float()
+        if draft_to_target_ids is not None:
+            shared = shared.masked_fill(draft_to_target_ids < 0, -math.inf)
         top = shared.topk(min(NUM_TOP_PROBS, shared.shape[1])).values
         maxima, inv_temperatures, log_normalizers, cutoffs = stats.unsqueeze(1).unbind(2)
         laws = ((top - maxima) * inv_temperatures - log_normalizers).exp()
         # Where nothing is shared, or a NaN spoils the row, nothing is drafted.
         top_probs = [tuple(row) for row in torch.where(top >= cutoffs, laws, 0.0).nan_to_num(0.0).tolist()]
-    columns = zip(
-        requests,
-        depths,
-        probs,
-        sample.entropy.tolist(),
-        sample.max_prob.tolist(),
-        top_probs,
-        target_ids,
-        strict=True,
-    )
-    return [DraftedToken(request.index, *values) for request, *values in columns]
+    known_ids = [-1] * len(owners) if target_ids is None else target_ids
+    columns = zip(owners, probs, sample.entropy.tolist(), sample.max_prob.tolist(), top_probs, known_ids, strict=True)
+    return [DraftedToken(request.index, depth, *values) for (request, _, depth), *values in columns]
 
 
 def packed(rows: Tensor, counts: Sequence[int]) -> Tensor:

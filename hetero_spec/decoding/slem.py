@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from hetero_spec import ops
-from hetero_spec.decoding.lookahead import NUM_TOP_PROBS, DraftedToken, Lookahead
-from hetero_spec.decoding.proposers import Draft, as_int64
+from hetero_spec.decoding.lookahead import Lookahead
+from hetero_spec.decoding.proposers import Draft, as_int64, drafted_tokens
 from hetero_spec.decoding.protocols import Drafter, Target
 from hetero_spec.decoding.request import Request
 from hetero_spec.decoding.sampling import Sampling, sampling_arguments
@@ -104,9 +104,8 @@ class SlemProposer:
                     positions=as_int64([request.position + depth for request in active], logits),
                 )
                 draft_ids = sample.draft_token_ids.tolist()
-                drafted = drafted_tokens(
-                    active, [samplings[i] for i in drafting], depth, logits, sample, self._lookahead
-                )
+                owners = [(requests[i], samplings[i], depth) for i in drafting]
+                drafted = drafted_tokens(self._lookahead, owners, logits, sample, draft_ids)
             proceeding = []
             for i, token, draft_id in zip(drafting, drafted, draft_ids, strict=True):
                 if draft_id < 0:  # No finite logit, or a NaN.
@@ -186,39 +185,3 @@ def emitted_tail(request: Request, num_tokens: int) -> list[int]:
     """Return the last target tokens of a request, prompt included."""
     tail = request.tokens[-num_tokens:] if num_tokens else []
     return request.prompt[len(request.prompt) - max(0, num_tokens - len(tail)) :] + tail if num_tokens else []
-
-
-def drafted_tokens(
-    requests: Sequence[Request],
-    samplings: Sequence[Sampling],
-    depth: int,
-    logits: Tensor,
-    sample: ops.DraftSample,
-    lookahead: Lookahead,
-) -> list[DraftedToken]:
-    """Collect what a lookahead policy may know about tokens drawn from a drafter's whole vocabulary."""
-    probs, stats = sample.probs.tolist(), sample.stats
-    needs_top_probs = bool(getattr(lookahead, "needs_top_probs", False))
-    greedy = [i for i, sampling in enumerate(samplings) if sampling.temperature == 0.0]
-    if greedy and (lookahead.needs_prob or needs_top_probs):
-        # A greedy law gives its one token probability 1; how sure the drafter is shows at temperature 1.
-        warm = ops.row_stats(logits, temperature=1.0)
-        stats = stats.clone()
-        stats[greedy] = warm[greedy]
-        ids = sample.draft_token_ids.clamp(min=0).long()
-        drawn = logits.gather(1, ids[:, None])[:, 0].float()
-        warm_probs = (drawn - warm[:, 0] - warm[:, 2]).exp().tolist()
-        for i in greedy:
-            probs[i] = warm_probs[i]
-    top_probs: list[tuple[float, ...]] = [()] * len(requests)
-    if needs_top_probs:
-        top = logits.float().topk(min(NUM_TOP_PROBS, logits.shape[1])).values
-        maximum, inv_temperature, log_normalizer, cutoff = stats.unsqueeze(1).unbind(2)
-        laws = ((top - maximum) * inv_temperature - log_normalizer).exp()
-        top_probs = [tuple(row) for row in torch.where(top >= cutoff, laws, 0.0).nan_to_num(0.0).tolist()]
-    return [
-        DraftedToken(request.index, depth, prob, entropy, max_prob, top)
-        for request, prob, entropy, max_prob, top in zip(
-            requests, probs, sample.entropy.tolist(), sample.max_prob.tolist(), top_probs, strict=True
-        )
-    ]
