@@ -61,11 +61,20 @@ def _run(argv: Sequence[str] | None) -> int:
         code: int = args.run(args)
         return code
     except UsageError as error:
-        print(f"hetero-spec {args.command}: {error}", file=sys.stderr)
+        message = _with_option(str(error), sys.argv[1:] if argv is None else argv)
+        print(f"hetero-spec {args.command}: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"hetero-spec {args.command}: interrupted", file=sys.stderr)
         return 130
+
+
+def _with_option(message: str, argv: Sequence[str]) -> str:
+    """Call an argument that a message begins with as it was typed: `top_p must be ...` is `--top-p must be ...`."""
+    name = message.partition(" ")[0].rstrip(":")
+    option = f"--{name.replace('_', '-')}"
+    typed = any(argument == option or argument.startswith(f"{option}=") for argument in argv)
+    return option + message.removeprefix(name) if typed else message
 
 
 def _forget_output() -> None:

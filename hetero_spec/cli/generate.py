@@ -148,7 +148,9 @@ def run(args: argparse.Namespace) -> int:
             args.lookahead = str(_LONG_LOOKAHEAD) if args.method in ("auto", "ngram") else "confidence"
         lookahead = as_lookahead(_number_or_name(args.lookahead))
         if (args.middle is not None) != (args.method == "cascade"):
-            raise ValueError(f"middle must be given with method cascade and only there, got method {args.method}")
+            raise ValueError(f"--middle must be given with --method cascade and only there, got {args.method}")
+        if args.method == "rdk" and args.rdk_kernel is None:
+            raise ValueError("--rdk-kernel must be given with --method rdk; `hetero-spec calibrate rdk` makes one")
         # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
         target = load(args.target, packed=True)
         drafter: Any = None if args.method in _WITHOUT_DRAFTER else load(args.drafter, packed=True)
@@ -179,7 +181,10 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError(missing_package(error)) from error
     except (ModelError, ValueError, TypeError, OSError) as error:
-        raise UsageError(one_line(error).removeprefix("generate: ").removeprefix("SpeculativeDecoder: ")) from error
+        message = one_line(error)
+        for speaker in ("generate: ", "SpeculativeDecoder: ", "sampling: "):
+            message = message.removeprefix(speaker)
+        raise UsageError(message) from error
 
     interrupted = False
     try:
@@ -226,7 +231,7 @@ def _decode(drafted: _Run, plain: _Run | None) -> None:
 def _pruned(path: str, drafter: Any) -> Any:
     """Cut a drafter's output layer to the tokens of a file that `calibrate rdk --keep` or `PrunedModel.save` wrote."""
     if drafter is None:
-        raise ValueError("keep must be given with a drafter, got a method without one")
+        raise ValueError("--keep must be given with a drafter, got a method without one")
     from hetero_spec.rdk import load_pruned
 
     return load_pruned(path, drafter.model, tokenizer=drafter.tokenizer)

@@ -109,7 +109,7 @@ def test_a_pruned_drafter_drafts_from_the_kept_tokens(
     assert generate("--method", "none") == 0
     assert capsys.readouterr().out == drafted
     assert generate("--method", "ngram", "--keep", str(kept)) == 2
-    assert "keep must be given with a drafter" in capsys.readouterr().err
+    assert "--keep must be given with a drafter" in capsys.readouterr().err
     assert generate("--method", "slem", "--keep", str(kept)) == 2
     assert "method slem: drafter must have a vocab_map" in capsys.readouterr().err
     assert generate("--keep", str(path)) == 2
@@ -275,36 +275,36 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
     [
         (["--target", "nobody"], "model must be one of smollm2, embedded, or a local folder, got nobody"),
         (["--drafter", "nobody"], "got nobody"),
-        (["--prompt", "  "], "prompt must hold text, got none"),
-        (["--max-new-tokens", "0"], "max_new_tokens must be at least 1, got 0"),
+        (["--prompt", "  "], "--prompt must hold text, got none"),
+        (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1, got 0"),
         (["--max-new-tokens", "100000"], "must fit the target's 256 positions"),
-        (["--temperature", "-1"], "temperature must be a finite number of at least 0, got -1.0"),
-        (["--temperature", "nan"], "temperature must be a finite number"),
-        (["--top-k", "-3"], "top_k must be at least 0"),
-        (["--top-p", "0"], "top_p must be in (0, 1], got 0.0"),
-        (["--min-p", "2"], "min_p must be in [0, 1], got 2.0"),
-        (["--lookahead", "-1"], "num_tokens must be at least 0, got -1"),
-        (["--threads", "0"], "threads must be in [1, 1024], got 0"),
-        (["--threads", "99999999999"], "threads must be in [1, 1024], got 99999999999"),
-        (["--temperature", "1e39"], "temperature must be at most 3.40282e+38, got 1e+39"),
-        (["--top-p", "1e-50"], "top_p must be at least 1.17549e-38, got 1e-50"),
+        (["--temperature", "-1"], "--temperature must be a finite number of at least 0, got -1.0"),
+        (["--temperature", "nan"], "--temperature must be a finite number"),
+        (["--top-k", "-3"], "--top-k must be at least 0"),
+        (["--top-p", "0"], "--top-p must be in (0, 1], got 0.0"),
+        (["--min-p", "2"], "--min-p must be in [0, 1], got 2.0"),
+        (["--lookahead", "-1"], "--lookahead: num_tokens must be at least 0, got -1"),
+        (["--threads", "0"], "--threads must be in [1, 1024], got 0"),
+        (["--threads", "99999999999"], "--threads must be in [1, 1024], got 99999999999"),
+        (["--temperature", "1e39"], "--temperature must be at most 3.40282e+38, got 1e+39"),
+        (["--top-p", "1e-50"], "--top-p must be at least 1.17549e-38, got 1e-50"),
         (["--lookahead", "\u00b2"], "must be a number, confidence, heuristic, disco or a .json file, got '\u00b2'"),
         (["--lookahead=--5"], "must be a number, confidence, heuristic, disco or a .json file, got '--5'"),
-        (["--prompt", "a\udcff"], "prompt must be UTF-8 text"),
+        (["--prompt", "a\udcff"], "--prompt must be UTF-8 text"),
         (["--target", ""], "embedded, or a local folder, got"),
-        (["--json", ""], "json must be a file in a folder that can be written to, got ''"),
-        (["--json", "/proc/x.json"], "json must be a file in a folder that can be written to, got /proc/x.json"),
+        (["--json", ""], "--json must be a file in a folder that can be written to, got ''"),
+        (["--json", "/proc/x.json"], "--json must be a file in a folder that can be written to, got /proc/x.json"),
         (["--json", "x" * 300], "(File name too long)"),
-        (["--json", "-"], "json must be a file, got -"),
+        (["--json", "-"], "--json must be a file, got -"),
         (["--lookahead", "best"], "must be a number, confidence, heuristic, disco or a .json file, got 'best'"),
         (["--lookahead", "none.json"], "none.json"),
-        (["--method", "cascade"], "middle must be given with method cascade and only there, got method cascade"),
-        (["--middle", "embedded"], "middle must be given with method cascade and only there, got method tli"),
-        (["--method", "rdk"], "rdk_kernel must be a kernel or the path of one for method 'rdk', got None"),
+        (["--method", "cascade"], "--middle must be given with --method cascade and only there, got cascade"),
+        (["--middle", "embedded"], "--middle must be given with --method cascade and only there, got tli"),
+        (["--method", "rdk"], "--rdk-kernel must be given with --method rdk"),
         (["--method", "rdk", "--rdk-kernel", "nowhere.safetensors"], "nowhere.safetensors"),
-        (["--rdk-kernel", "x"], "rdk_kernel must be None for method 'tli'"),
-        (["--stop", ""], "stop: strings must not be empty"),
-        (["--json", "no/such/folder/report.json"], "json must be a file in a folder that can be written to"),
+        (["--rdk-kernel", "x"], "--rdk-kernel must be None for method 'tli'"),
+        (["--stop", ""], "--stop: strings must not be empty"),
+        (["--json", "no/such/folder/report.json"], "--json must be a file in a folder that can be written to"),
     ],
 )
 def test_a_bad_argument_is_one_line_and_code_2(
