@@ -23,9 +23,9 @@ the ways are found in a trie of its vocabulary and evaluated in batches.
 
 Given what was drawn for the candidates before it, psi is the law that the candidate was drawn from, so the token rule
 applies: accept t with probability min(1, target(t) / psi(t)), else draw from norm((target - psi)+). That residual is
-drawn without psi over the vocabulary: repeat y ~ target, keep y with probability (1 - psi(y) / target(y))+. The mean
-number of tries, over all positions, is one; after MAX_TRIES the last y is taken, which shifts the law of a position by
-less than 1 / (e MAX_TRIES), and by far less unless nearly every draft is accepted.
+drawn without psi over the vocabulary, from an envelope that is the residual itself at the tokens whose psi is known and
+target(y) at the others: a known y is taken, of another one psi is made known and y is kept with probability
+(1 - psi(y) / target(y))+. A draw that is not kept makes one token more known: the draws end, and their law is exact.
 
 Bound: candidates longer than `max_token_bytes` arise only where the drafter has the very token (one way to write it).
 
@@ -37,6 +37,7 @@ above, which makes that sum finite work, is this package's.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -57,15 +58,10 @@ from hetero_spec.decoding.text_context import TextContexts
 from hetero_spec.decoding.text_tables import tables_of
 from hetero_spec.reference.philox import Stream, uniform
 
-MAX_TRIES = 4096
-"""Tries for a token of the residual law."""
-
 # Streams of the random numbers, above those of the ops. Draws are keyed by the position at which the round began and
 # their number in it: a round may begin where an earlier one had drawn ahead, and its numbers must be new.
 _DRAW_STREAM = 1 << 10
 _TRY_STREAM = 1 << 16
-# Tries drawn with the first call; each later one draws twice as many as the one before.
-_FIRST_TRIES = 4
 # 1 - q(E) is never less than rounding can tell from 0.
 _MIN_MASS = 1e-9
 
@@ -89,16 +85,23 @@ class _Row:
         """Whether there is anything to draw: finite numbers, or a greedy row's id."""
         return self.log_normalizer == self.log_normalizer and self.maximum > -math.inf
 
+    def law(self) -> Tensor:
+        """Return the probabilities of all ids, float64 on the CPU; the row is valid."""
+        return self._law(torch.arange(len(self.logits)))
+
     def probs(self, ids: Sequence[int]) -> list[float]:
         """Return the probabilities of ids."""
         if not self.is_valid or not ids:
             return [0.0] * len(ids)
-        if self.inv_temperature == math.inf:
-            return [float(token_id == int(self.log_normalizer)) for token_id in ids]
-        logits = self.logits[torch.tensor(ids, device=self.logits.device)].double()
-        probs = ((logits - self.maximum) * self.inv_temperature - self.log_normalizer).exp()
-        values: list[float] = torch.where(logits >= self.cutoff, probs, 0.0).tolist()
+        values: list[float] = self._law(torch.tensor(ids)).tolist()
         return values
+
+    def _law(self, ids: Tensor) -> Tensor:
+        if self.inv_temperature == math.inf:
+            return (ids == int(self.log_normalizer)).double()
+        logits = self.logits[ids.to(self.logits.device)].double().cpu()
+        probs = ((logits - self.maximum) * self.inv_temperature - self.log_normalizer).exp()
+        return torch.where(logits >= self.cutoff, probs, 0.0)
 
     def prob(self, token_id: int) -> float:
         """Return the probability of an id."""
@@ -417,8 +420,7 @@ class SlrsProposer:
                     start = self._starts[request.index][depth]
                     token_id, status[i] = self._residual(start, request, position, logits, row)
                 else:
-                    drawn, flags = _draw(logits, request, [uniform(request.seed, position, Stream.RESAMPLE)])
-                    token_id, status[i] = drawn[0], flags
+                    token_id, status[i] = _draw(logits, request, uniform(request.seed, position, Stream.RESAMPLE))
                 emitted[i].append(token_id)
             reached = proceeding
             depth += 1
@@ -432,20 +434,28 @@ class SlrsProposer:
         )
 
     def _residual(self, start: _Start, request: Request, position: int, logits: Tensor, row: _Row) -> tuple[int, int]:
-        """Draw from norm((target - psi)+)."""
-        token_id, first, count = -1, 0, _FIRST_TRIES
-        while first < MAX_TRIES:
-            tries = range(first, min(first + count, MAX_TRIES))
-            uniforms = [uniform(request.seed, position, _TRY_STREAM + 2 * attempt) for attempt in tries]
-            drawn, _ = _draw(logits, request, uniforms)
-            for attempt, token_id in zip(tries, drawn, strict=True):
-                self.num_tries += 1
-                keep = uniform(request.seed, position, _TRY_STREAM + 2 * attempt + 1)
-                prob = row.prob(token_id)
-                if keep * prob < prob - self.laws([(start, token_id)])[0]:
-                    return token_id, 0
-            first, count = first + count, 2 * count
-        return token_id, int(ops.Status.RESIDUAL_EMPTY)
+        """Draw from norm((target - psi)+); from the target where that is empty."""
+        envelope = row.law()
+        known = set(start.laws)
+        for token_id, psi in start.laws.items():
+            envelope[token_id] = max(0.0, float(envelope[token_id]) - psi)
+        for attempt in itertools.count():
+            cumulative = envelope.cumsum(0)
+            goal = uniform(request.seed, position, _TRY_STREAM + 2 * attempt) * float(cumulative[-1])
+            token_id = int(torch.searchsorted(cumulative, goal, right=True))
+            if token_id == len(envelope):  # nothing is left
+                break
+            self.num_tries += 1
+            prob = float(envelope[token_id])
+            if token_id in known:
+                return token_id, 0
+            known.add(token_id)
+            envelope[token_id] = max(0.0, prob - self.laws([(start, token_id)])[0])
+            keep = uniform(request.seed, position, _TRY_STREAM + 2 * attempt + 1)
+            if keep * prob < float(envelope[token_id]):
+                return token_id, 0
+        drawn, _ = _draw(logits, request, uniform(request.seed, position, Stream.RESAMPLE))
+        return drawn, int(ops.Status.RESIDUAL_EMPTY)
 
     def commit(self, request: int, num_accepted_tokens: int, emitted: Sequence[int]) -> None:
         """Take the emitted text over into the drafter's context."""
@@ -526,15 +536,15 @@ class _Branches:
             self._sequences.drop(branch)
 
 
-def _draw(logits: Tensor, request: Request, uniforms: Sequence[float]) -> tuple[list[int], int]:
-    """Draw from the target's law of one row, once for each uniform; with the row's status."""
+def _draw(logits: Tensor, request: Request, value: float) -> tuple[int, int]:
+    """Draw from the target's law of a row with a uniform; with the row's status."""
     device = logits.device
     drawn = ops.rejection_sample(
-        logits.expand(len(uniforms), -1),
+        logits,
         torch.zeros(0, dtype=torch.int32, device=device),
-        torch.zeros(len(uniforms) + 1, dtype=torch.int32, device=device),
+        torch.zeros(2, dtype=torch.int32, device=device),
         0,
         **sampling_arguments([request.sampling]),
-        uniform_samples=torch.tensor([[0.0, value] for value in uniforms], dtype=torch.float64, device=device),
+        uniform_samples=torch.tensor([[0.0, value]], dtype=torch.float64, device=device),
     )
-    return drawn.output_token_ids[:, 0].tolist(), int(drawn.status[0])
+    return int(drawn.output_token_ids[0, 0]), int(drawn.status[0])

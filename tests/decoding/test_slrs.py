@@ -284,18 +284,52 @@ def test_request_alone_and_in_a_ragged_batch_are_the_same() -> None:
         assert (alone.token_ids, alone.stats) == (result.token_ids, result.stats)
 
 
+def residual_departs(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether draws of the residual depart from norm((target - psi)+), for laws in which it is a matter of psi."""
+    target_law = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.05, 0.05])
+    psi = np.array([0.3, 0.1, 0.05, 0.15, 0.2, 0.1, 0.1])
+    target, drafter = letters_pair()
+    request = make_request()
+    proposer = SlrsProposer(target, drafter, [request], FixedLookahead(1), 1, DecodingStats())
+    monkeypatch.setattr(SlrsProposer, "laws", lambda self, asked: [float(psi[token_id]) for _, token_id in asked])
+    logits = torch.tensor(np.log(target_law))[None].float()
+    row = slrs_module._Row.of(logits[0], ops.row_stats(logits)[0])
+    counts = np.zeros(VOCAB_SIZE)
+    for request.seed in range(3000):
+        # Known when it begins: A was the candidate that was rejected, AB another's.
+        start = slrs_module._Start(request, (), 1, laws={token_id: float(psi[token_id]) for token_id in (A, AB)})
+        token_id, status = proposer._residual(start, request, request.position, logits, row)
+        assert status == 0
+        counts[token_id] += 1
+    assert 3000 < proposer.num_tries < 3000 * VOCAB_SIZE
+    residual = np.maximum(0.0, target_law - psi)
+    return departs(counts, residual / residual.sum())
+
+
+def test_residual_is_what_the_target_has_more_than_psi(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not residual_departs(monkeypatch)
+
+
+def test_the_residual_test_rejects_tokens_kept_at_first_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(seed: int, position: int, stream: int) -> float:
+        return 0.0 if stream >= slrs_module._TRY_STREAM and stream % 2 else uniform(seed, position, stream)
+
+    monkeypatch.setattr(slrs_module, "uniform", kept)
+    assert residual_departs(monkeypatch)
+
+
 def test_residual_of_no_mass_falls_back_to_the_target_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = letters_pair()
     request = make_request()
     proposer = SlrsProposer(target, drafter, [request], FixedLookahead(1), 1, DecodingStats())
     draft = proposer.propose([request], [1])
     monkeypatch.setattr(SlrsProposer, "laws", lambda self, asked: [2.0] * len(asked))
-    monkeypatch.setattr(slrs_module, "MAX_TRIES", 32)
     monkeypatch.setattr(slrs_module, "uniform", lambda seed, position, stream: 0.999)
     assert draft.verifier is not None
     rows = torch.tensor(np.log(np.stack([target.law((0, 2)), target.law((2, 0))]))).float()
     result = draft.verifier([request], draft, rows)
-    assert result.num_accepted_tokens.tolist() == [0] and proposer.num_tries == 32
+    # Every token of the target is looked at once, then there is nothing left.
+    assert result.num_accepted_tokens.tolist() == [0] and proposer.num_tries == len(TARGET_TOKENS)
     assert result.status.tolist() == [int(ops.Status.RESIDUAL_EMPTY)]
 
 
