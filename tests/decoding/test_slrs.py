@@ -287,7 +287,7 @@ def test_request_alone_and_in_a_ragged_batch_are_the_same() -> None:
 def residual_departs(monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether draws of the residual depart from norm((target - psi)+), for laws in which it is a matter of psi."""
     target_law = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.05, 0.05])
-    psi = np.array([0.3, 0.1, 0.05, 0.15, 0.2, 0.1, 0.1])
+    psi = np.array([0.3, 0.1, 0.2, 0.15, 0.2, 0.1, 0.1])
     target, drafter = letters_pair()
     request = make_request()
     proposer = SlrsProposer(target, drafter, [request], FixedLookahead(1), 1, DecodingStats())
