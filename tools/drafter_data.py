@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,27 @@ def build_tokenizer(mass: Tensor, target_bytes: Sequence[bytes | None], vocab_si
     return tokenizer
 
 
+def build_own_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
+    """A byte-level BPE tokenizer that owes the target's vocabulary nothing: specials, 256 bytes, then learnt merges.
+
+    With a vocabulary of len(SPECIALS) + 256 it has no merges: a drafter of bytes.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(text, special=True, normalized=False) for text in SPECIALS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
 def project_embedding(embedding: Tensor, draft_to_target_ids: Tensor, hidden_size: int, seed: int) -> Tensor:
     """First embeddings of the drafter, float32 [Vd, hidden]: the target's own of shared tokens, on their main axes.
 
@@ -233,6 +254,87 @@ def map_conversations(
         result.inner_positions.append(torch.tensor([at for at in inner if at + 1 < max_length], dtype=torch.long))
         result.temperatures.append(conversation.temperature)
     return result
+
+
+def map_texts(conversations: Sequence[Conversation], vocab_map: Any, tokenizer: Any, max_length: int) -> Sequences:
+    """Turn conversations into what a drafter with a vocabulary of its own sees: their text, encoded by its tokenizer.
+
+    Wherever both tokenizers have a boundary, the law is that of the first drafter token of the text of each of the
+    kept target tokens (an id may stand in a row several times); every other position learns what follows it.
+    """
+    first_ids = _first_pieces(vocab_map, tokenizer)
+    result = Sequences([], [], [], [], [], [], [], [])
+    for conversation in conversations:
+        ids = encode_prompt(conversation.prompt_ids, vocab_map, tokenizer)
+        positions, kept, inner = [], [], []
+        for start, stop in _runs(conversation.output_ids, vocab_map):
+            tokens = [vocab_map.target_tokens[token_id] for token_id in conversation.output_ids[start:stop]]
+            if tokens[0] is None:
+                own = [int(vocab_map.target_to_draft_ids[conversation.output_ids[start]])]
+                ends = {0: 0}
+            else:
+                # A character that the cut has left unfinished is left out.
+                own = tokenizer.encode(b"".join(tokens).decode("utf-8", "ignore"), add_special_tokens=False)
+                ends = _boundaries([vocab_map.draft_tokens[token_id] for token_id in own])
+            at, of_own = 0, {}
+            for number, token in enumerate(tokens):
+                if at in ends and ends[at] < len(own):
+                    of_own[ends[at]] = start + number
+                at += len(token or b"")
+            for number in range(len(own)):
+                if number in of_own:
+                    positions.append(len(ids) - 1)
+                    kept.append(of_own[number])
+                else:
+                    inner.append(len(ids) - 1)
+                ids.append(own[number])
+        fitting = sum(position + 1 < max_length for position in positions)
+        chosen = torch.tensor(kept[:fitting])
+        result.ids.append(torch.tensor(ids[:max_length]))
+        result.positions.append(torch.tensor(positions[:fitting]))
+        result.draft_ids.append(first_ids[conversation.top_ids[chosen].long()])
+        result.logprobs.append(conversation.top_logprobs[chosen])
+        result.log_normalizers_07.append(conversation.log_normalizer_07[chosen])
+        result.next_draft_ids.append(first_ids[torch.tensor(conversation.output_ids)[chosen]])
+        result.inner_positions.append(torch.tensor([at for at in inner if at + 1 < max_length], dtype=torch.long))
+        result.temperatures.append(conversation.temperature)
+    return result
+
+
+def _first_pieces(vocab_map: Any, tokenizer: Any) -> Tensor:
+    """First drafter id of every target token's text, int16 [V]; -1 where there is none."""
+    first_ids = vocab_map.target_to_draft_ids.to(torch.int16)
+    for token_id, token in enumerate(vocab_map.target_tokens):
+        if token:
+            try:
+                first_ids[token_id] = tokenizer.encode(token.decode("utf-8"), add_special_tokens=False)[0]
+            except UnicodeDecodeError:  # half a character: its bytes are spelt
+                spelling = vocab_map.target_to_draft_tokens[token_id]
+                first_ids[token_id] = spelling[0] if spelling else -1
+    return first_ids
+
+
+def _runs(token_ids: Sequence[int], vocab_map: Any) -> Iterator[tuple[int, int]]:
+    """Bounds of the runs of ordinary tokens, and of every special token that the drafter shares."""
+    start = 0
+    for at, token_id in enumerate(token_ids):
+        if vocab_map.target_tokens[token_id] is None:
+            if start < at:
+                yield start, at
+            if int(vocab_map.target_to_draft_ids[token_id]) >= 0:
+                yield at, at + 1
+            start = at + 1
+    if start < len(token_ids):
+        yield start, len(token_ids)
+
+
+def _boundaries(tokens: Sequence[bytes | None]) -> dict[int, int]:
+    """Number of tokens before each byte offset at which a token begins."""
+    ends, covered = {}, 0
+    for number, token in enumerate(tokens):
+        ends[covered] = number
+        covered += len(token or b"")
+    return ends
 
 
 @dataclasses.dataclass

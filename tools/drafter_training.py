@@ -117,8 +117,10 @@ def _average_gradients(model: DrafterModel, seconds: float) -> float:
     return seconds
 
 
-def batch_loss(model: DrafterModel, batch: Batch, allowed: Tensor, overlap_weight: float) -> Tensor:
-    """Loss of one batch: distillation where TLI drafts, plain cross entropy inside spelled tokens."""
+def batch_loss(
+    model: DrafterModel, batch: Batch, allowed: Tensor, overlap_weight: float, spelling_weight: float
+) -> Tensor:
+    """Loss of one batch: distillation where there is a law to learn, plain cross entropy at the inner positions."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = model(batch.ids).flatten(0, 1)
     weight = model.embed_tokens.weight
@@ -135,7 +137,7 @@ def batch_loss(model: DrafterModel, batch: Batch, allowed: Tensor, overlap_weigh
         logits = F.linear(hidden[batch.inner_at].float(), weight)
         following = batch.ids.flatten()[batch.inner_at + 1]
         spelling = F.cross_entropy(logits, following, reduction="sum") / len(batch.at)
-        loss = loss + _SPELLING_WEIGHT * spelling
+        loss = loss + spelling_weight * spelling
     return loss
 
 
@@ -163,7 +165,7 @@ def measure(
             log_law = batch.logprobs / temperature
             if temperature != 1.0:
                 log_law = log_law - batch.log_normalizers_07[:, None]
-            law = log_law.exp() * shared
+            law = _merged(log_law.exp() * shared, ids)
             draft = (logits / temperature).softmax(-1).gather(1, ids)
             mine = (batch.temperatures - temperature).abs() < 1e-3
             sums[f"overlap_{name}"] += float(torch.minimum(law, draft).mul(shared).sum(-1)[mine].sum())
@@ -180,6 +182,13 @@ def measure(
     if _num_processes() > 1:
         dist.all_reduce(table)
     return {name: float(total / max(count, 1.0)) for name, (total, count) in zip(names, table.tolist(), strict=True)}
+
+
+def _merged(law: Tensor, ids: Tensor) -> Tensor:
+    """A law [N, K] with the mass of ids that stand in a row several times at the first of them, 0 at the others."""
+    same = ids[:, :, None] == ids[:, None, :]
+    is_first = ~same.tril(-1).any(-1)
+    return torch.einsum("nij,nj->ni", same.to(law.dtype), law) * is_first
 
 
 def make_optimizers(model: DrafterModel, lr: float, embedding_lr: float) -> list[torch.optim.Optimizer]:
@@ -217,16 +226,19 @@ def train(
     embedding_lr: float,
     seed: int,
     evaluate_every: int,
+    own_vocabulary: bool,
     log: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Train for `num_steps` or `num_seconds`, whichever is over first, and return the held-out measurements.
 
-    Goes on from `checkpoint` where it exists.
+    Goes on from `checkpoint` where it exists. With an own vocabulary every position counts alike, and the overlap,
+    which the merged laws of first tokens do not have, is not trained for.
 
     `grow` is called before every epoch and returns the training set of that epoch. Several processes take one batch
     each and average their gradients, so a step of n processes is a step of n batches.
     """
     optimizers = make_optimizers(model, lr, embedding_lr)
+    spelling_weight = 1.0 if own_vocabulary else _SPELLING_WEIGHT
     step, epoch, at, seconds, history = 0, 0, 0, 0.0, []
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
@@ -250,7 +262,8 @@ def train(
         for optimizer, rate in zip(optimizers, (lr, embedding_lr), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * schedule(progress)
-        loss = batch_loss(model, batch, allowed, overlap_weight_at(progress))
+        overlap_weight = 0.0 if own_vocabulary else overlap_weight_at(progress)
+        loss = batch_loss(model, batch, allowed, overlap_weight, spelling_weight)
         loss.backward()
         seconds = _average_gradients(model, time.monotonic() - started)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

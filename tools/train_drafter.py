@@ -17,6 +17,9 @@ Stages (each writes whole files into the work folder and is skipped, or resumed,
 
 `generate` can run in several processes at once (--worker i --num-workers n), and beside `train`, which takes in new
 batches before every epoch. Seeds are fixed; a corpus is the same batch by batch, its size depends on --minutes.
+
+--own-vocabulary makes a drafter that is foreign to its target instead: a small byte-level BPE of its own (--vocab-size;
+259 is bytes), trained on the text of the same answers. Such drafters are not shipped; docs/methods.md measures them.
 """
 
 from __future__ import annotations
@@ -252,7 +255,11 @@ def run_tokenizer(options: argparse.Namespace) -> None:
     measured = data.token_mass(conversations, target.vocab_size)
     mass = data.smooth_mass(measured, user_ids)
     target_bytes = read_vocabulary(target.tokenizer).tokens
-    tokenizer = data.build_tokenizer(mass, target_bytes, options.vocab_size)
+    if options.own_vocabulary:
+        texts = [target.tokenizer.decode(conversation.output_ids) for conversation in conversations]
+        tokenizer = data.build_own_tokenizer(texts + prompts, options.vocab_size)
+    else:
+        tokenizer = data.build_tokenizer(mass, target_bytes, options.vocab_size)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     tokenizer.save(str(temporary))
     vocab_map = VocabMap.from_tokenizers(
@@ -266,7 +273,8 @@ def run_tokenizer(options: argparse.Namespace) -> None:
     start = data.project_embedding(embedding, vocab_map.draft_to_target_ids, ARCHITECTURE["hidden_size"], SEED)
     save_file({"embedding": start}, options.work / "embedding.safetensors")
     os.replace(temporary, path)
-    log(f"tokenizer: {vocab_map!r}")
+    inside = float(measured[vocab_map.target_to_draft_ids >= 0].sum() / measured.sum())
+    log(f"tokenizer: {vocab_map!r}, which carry {inside:.4f} of the corpus' mass")
     shares = (measured[mass.argsort(descending=True)] / measured.sum()).cumsum(0)
     log(f"tokenizer: {len(conversations)} conversations, {sum(len(c.output_ids) for c in conversations)} tokens")
     for count in (2048, 4096, 6144, options.vocab_size):
@@ -338,14 +346,17 @@ def train_process(rank: int, options: argparse.Namespace, init_method: str | Non
     from safetensors.torch import load_file
 
     tokenizer, vocab_map = load_pair(options)
-    allowed = torch.zeros(vocab_map.draft_vocab_size).masked_fill(vocab_map.draft_to_target_ids < 0, float("-inf"))
+    allowed = torch.zeros(vocab_map.draft_vocab_size)
+    if not options.own_vocabulary:
+        allowed.masked_fill_(vocab_map.draft_to_target_ids < 0, float("-inf"))
+    map_all = data.map_texts if options.own_vocabulary else data.map_conversations
     folder = options.work / "corpus"
 
     def sequences(prefix: str) -> data.Sequences:
-        return data.map_conversations(data.read_corpus(folder, prefix), vocab_map, tokenizer, options.max_length)
+        return map_all(data.read_corpus(folder, prefix), vocab_map, tokenizer, options.max_length)
 
     heldout = {name: sequences(f"heldout_{name}") for name in ("free", "topics")}
-    train_set = data.map_conversations([], vocab_map, tokenizer, options.max_length)
+    train_set = map_all([], vocab_map, tokenizer, options.max_length)
     taken: set[str] = set()
 
     def grow() -> data.Sequences:
@@ -381,6 +392,7 @@ def train_process(rank: int, options: argparse.Namespace, init_method: str | Non
         embedding_lr=options.embedding_lr,
         seed=SEED,
         evaluate_every=options.evaluate_every,
+        own_vocabulary=options.own_vocabulary,
         log=log,
     )
     if rank == 0:
@@ -573,6 +585,11 @@ def main() -> None:
     corpus_options.add_argument("--num-workers", type=int, default=1)
     train_options = parser.add_argument_group("tokenizer and train")
     train_options.add_argument("--vocab-size", type=int, default=8192)
+    train_options.add_argument(
+        "--own-vocabulary",
+        action="store_true",
+        help="byte-level BPE trained on the answers' text instead of the target's own pieces; 259 makes it bytes",
+    )
     train_options.add_argument("--max-length", type=int, default=384, help="drafter tokens of a conversation")
     train_options.add_argument("--processes", type=int, default=2, help="each takes a batch of every step")
     train_options.add_argument("--steps", type=int, default=10000, help="at most")
@@ -592,6 +609,10 @@ def main() -> None:
     train_options.add_argument("--checkpoint", default="checkpoint.pt", help="file name inside the work folder")
     parser.add_argument("--num-evaluated", type=int, default=25, help="answers per held-out set and temperature")
     options = parser.parse_args()
+    if options.own_vocabulary and options.vocab_size < len(data.SPECIALS) + 256:
+        parser.error(f"--vocab-size must be at least {len(data.SPECIALS) + 256}, got {options.vocab_size}")
+    if options.own_vocabulary and options.stage == "refresh":
+        parser.error("stage refresh must be without --own-vocabulary: it carries over the target's own pieces")
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
     every_stage = [name for name in STAGES if name not in ("refresh", "fixture")]

@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from hetero_spec.decoding.cascade import MiddleTarget
 from hetero_spec.decoding.controller import Controller
+from hetero_spec.decoding.disco import DiscoLookahead
 from hetero_spec.decoding.lookahead import Lookahead, as_lookahead
 from hetero_spec.decoding.loop import Batch, Piece, run
 from hetero_spec.decoding.methods import (
@@ -105,7 +106,8 @@ class SpeculativeDecoder:
 
     Raises
     ------
-    VocabMismatchError    a ValueError: the map was made for another tokenizer than the target's or the drafter's
+    VocabMismatchError    a ValueError: the map, or the lookahead's classifier, was made for another tokenizer than the
+                          target's or the drafter's
     ValueError            anything else that cannot be: unknown method, empty intersection, a model without rollback
     """
 
@@ -141,6 +143,8 @@ class SpeculativeDecoder:
             from hetero_spec.decoding.slem import bridge_of
 
             bridge_of(self.drafter, f"SpeculativeDecoder: method {method}")
+        if isinstance(self.lookahead, DiscoLookahead) and self.drafter is not None:
+            self.lookahead.check_pair(self.drafter)
         kernel = None
         self._notes: list[str] = []
         if rdk_kernel is not None and self.drafter is not None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetero_spec.decoding.lookahead import NUM_TOP_PROBS, DraftedToken, FixedLookahead
+from hetero_spec.decoding.protocols import Drafter
 from hetero_spec.files import write_whole
 
 SHIPPED_CLASSIFIER = Path(__file__).parent / "classifiers" / "smollm2-embedded.json"
@@ -85,11 +86,13 @@ class DiscoLookahead(FixedLookahead):
     max_draft_tokens : int
         Length at which every draft ends, at least 1.
     made_for : dict, optional
-        What the classifier's file says about the models it was trained with.
+        What the classifier's file says about the models it was trained with: "target" and "drafter", their names, and
+        "target_tokenizer_sha256" and "drafter_tokenizer_sha256". Without the latter two any pair may use it.
 
     Notes
     -----
-    A classifier of another pair of models works too, only less well: no policy can change what the target says.
+    Other models with the same tokenizers may use a classifier too, only less well: no policy can change what the target
+    says. For other tokenizers `check_pair` refuses it.
 
     Source
     ------
@@ -117,6 +120,32 @@ class DiscoLookahead(FixedLookahead):
         self.threshold = threshold
         self.made_for = dict(made_for or {})
         self._probs: dict[int, float] = {}
+
+    def check_pair(self, drafter: Drafter) -> None:
+        """Refuse a pair whose tokenizers are not those that the classifier was trained with, as far as both are known.
+
+        Parameters
+        ----------
+        drafter : Drafter
+            With a `vocab_map`, or (a pruned model) with `target_sha256` and `drafter_sha256`.
+
+        Raises
+        ------
+        VocabMismatchError   a ValueError: it was made for another target's or another drafter's tokenizer
+        """
+        from hetero_spec.vocab import VocabMismatchError
+
+        vocab_map = getattr(drafter, "vocab_map", None)
+        for side in ("target", "drafter"):
+            made_for = self.made_for.get(f"{side}_tokenizer_sha256")
+            given = getattr(getattr(vocab_map, side, None), "sha256", None) or getattr(drafter, f"{side}_sha256", None)
+            if made_for is not None and given is not None and made_for != given:
+                names = [str(self.made_for.get(name, "a model without a name")) for name in ("target", "drafter")]
+                raise VocabMismatchError(
+                    f"SpeculativeDecoder: lookahead must be a classifier made for the {side}'s tokenizer "
+                    f"(sha256 {given[:12]}), got one for {made_for[:12]}, of {' <- '.join(names)}; "
+                    "`hetero-spec calibrate lookahead` makes one for a pair"
+                )
 
     def begin(self, num_requests: int) -> None:
         """Forget the drafts of an earlier batch."""

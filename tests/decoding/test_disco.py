@@ -3,6 +3,7 @@
 
 import itertools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ from hetero_spec.decoding.disco_training import (
     train,
 )
 from hetero_spec.decoding.lookahead import Lookahead
-from tests.decoding.pairs import agreeing_drafter, make_pair
+from hetero_spec.vocab import VocabMap, VocabMismatchError
+from tests.decoding.pairs import agreeing_drafter, make_map, make_pair
 from tests.decoding.test_lookahead import constant_disco
 
 COSTS = Costs(1.0, (10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 18.0))
@@ -110,6 +112,44 @@ def test_the_shipped_classifier_says_what_it_was_made_for() -> None:
     sure = features_of(DraftedToken(0, 0, 0.98, 0.1, 0.98, (0.98, 0.01, 0.005)))
     unsure = features_of(DraftedToken(0, 0, 0.06, 3.0, 0.08, (0.08, 0.07, 0.06, 0.05, 0.04, 0.03)))
     assert lookahead.classifier(sure) > lookahead.classifier(unsure)
+
+
+@dataclass
+class KnownDrafter:
+    """All that `check_pair` looks at."""
+
+    vocab_map: VocabMap | None = None
+    target_sha256: str | None = None
+    drafter_sha256: str | None = None
+
+
+def test_a_classifier_is_refused_for_other_tokenizers_than_its_files() -> None:
+    own, other = make_map(), make_map(target="abcdef")
+    made_for = {
+        "target": "big",
+        "drafter": "small",
+        "target_tokenizer_sha256": own.target.sha256,
+        "drafter_tokenizer_sha256": own.drafter.sha256,
+    }
+    lookahead = DiscoLookahead(random_classifier(), 0.5, 3, made_for)
+    lookahead.check_pair(KnownDrafter(own))  # type: ignore[arg-type]
+    lookahead.check_pair(KnownDrafter())  # type: ignore[arg-type] # nothing is known of it
+    DiscoLookahead(random_classifier(), 0.5, 3).check_pair(KnownDrafter(other))  # type: ignore[arg-type]
+    with pytest.raises(VocabMismatchError) as refused:
+        lookahead.check_pair(KnownDrafter(other))  # type: ignore[arg-type]
+    for words in ("the target's tokenizer", other.target.sha256[:12], own.target.sha256[:12], "big <- small"):
+        assert words in str(refused.value)
+    # The same target, another drafter; a pruned drafter has no map, but hashes.
+    with pytest.raises(VocabMismatchError, match="the drafter's tokenizer"):
+        lookahead.check_pair(KnownDrafter(make_map([b"b", b"a"])))  # type: ignore[arg-type]
+    with pytest.raises(VocabMismatchError, match="the drafter's tokenizer"):
+        lookahead.check_pair(KnownDrafter(None, own.target.sha256, "0" * 64))  # type: ignore[arg-type]
+
+
+def test_the_decoder_refuses_a_classifier_of_another_pair() -> None:
+    target, drafter = make_pair()
+    with pytest.raises(VocabMismatchError, match="made for the target's tokenizer .* smollm2 <- embedded"):
+        SpeculativeDecoder(target, drafter, lookahead="disco")
 
 
 def synthetic(num_examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SLEM on laws: exact output law, seeded tokens of plain decoding, ragged batches, and what it proposes."""
 
+from collections.abc import Sequence
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,8 @@ from hetero_spec.decoding.request import Request
 from hetero_spec.decoding.slem import SlemProposer, emitted_tail
 from hetero_spec.decoding.stats import DecodingStats
 from hetero_spec.decoding.text import TextStream
+from hetero_spec.decoding.text_bridge import TextBridge
+from hetero_spec.vocab import VocabMap
 from tests.decoding.text_toys import (
     DRAFT_EOS,
     DRAFT_TOKENS,
@@ -24,6 +29,7 @@ from tests.decoding.text_toys import (
 )
 from tests.decoding.toys import LawDrafter, LawTarget
 from tests.tools.chi_square import departs
+from tests.vocab.samples import read_real
 
 PROMPT = [0, 2]
 A, B, AB, ABB, C = range(5)
@@ -257,3 +263,86 @@ def test_tail_of_a_request_crosses_into_its_prompt() -> None:
     assert [emitted_tail(request, count) for count in (0, 2, 9)] == [[], [2, 3], [1, 2, 3]]
     request.tokens = [4, 5]
     assert [emitted_tail(request, count) for count in (0, 1, 2, 3, 9)] == [[], [5], [4, 5], [3, 4, 5], [1, 2, 3, 4, 5]]
+
+
+# -- odd texts in real tokenizers --------------------------------------------------------------------------------------
+
+TEXT = "Hello  world!\n\n\tdef f(x):\n        return 12345678 \U0001f642 \u65e5\u672c\u8a9e caf\u00e9\u0004   \n  end"
+
+
+@cache
+def map_of(target_name: str, drafter_name: str) -> VocabMap:
+    return VocabMap(read_real(target_name), read_real(drafter_name))
+
+
+def said_by(token_ids: Sequence[int], prompts: Sequence[Sequence[int]], vocab_map: VocabMap) -> TextTarget:
+    """A target that says these tokens after any of the prompts."""
+    script = {tuple(prompt) for prompt in prompts}
+
+    def law(context: tuple[int, ...]) -> np.ndarray:
+        begun = max(len(prompt) for prompt in script if context[: len(prompt)] == prompt)
+        return np.eye(1, vocab_map.target_vocab_size, token_ids[(len(context) - begun) % len(token_ids)])[0]
+
+    target = TextTarget(law, vocab_map.target_tokens)
+    target.vocab_size = vocab_map.target_vocab_size
+    return target
+
+
+bridge_over = cache(TextBridge)
+
+
+def drafts_of(kind: str, vocab_map: VocabMap, text: bytes) -> LawDrafter:
+    """A drafter that says the text as it should, or nothing but special tokens, white space or one half character."""
+    tokens = vocab_map.draft_tokens
+    chosen = {
+        "special": [token_id for token_id, token in enumerate(tokens) if token is None][:3],
+        "white space": [token_id for token_id, token in enumerate(tokens) if token and not token.strip()][:9],
+        "half a character": [tokens.index(b"\xf0")] if b"\xf0" in tokens else [],
+    }
+    own = bridge_over(vocab_map).drafter
+
+    def law(context: tuple[int, ...]) -> np.ndarray:
+        if kind == "text":
+            said = own.bytes_of(context)
+            rest = text[len(said) :] if text.startswith(said) else b""
+            ids = own.encode(rest.decode("utf-8", "ignore").encode())[0]
+            following = ids[0] if ids else 0  # it cannot write what comes next
+        else:
+            following = chosen[kind][len(context) % len(chosen[kind])]
+        return np.eye(1, len(tokens), following)[0]
+
+    return LawDrafter(law, vocab_map)
+
+
+@pytest.mark.parametrize("method", ["slem", "slrs"])
+@pytest.mark.parametrize("kind", ["text", "special", "white space", "half a character"])
+@pytest.mark.parametrize(("target_name", "drafter_name"), [("smollm2", "mistral_v3"), ("mistral_v3", "smollm2")])
+def test_odd_texts_of_real_tokenizers_come_out_as_they_are(
+    target_name: str, drafter_name: str, kind: str, method: str
+) -> None:
+    vocab_map = map_of(target_name, drafter_name)
+    tokens = vocab_map.target_tokens
+    encoder = vocab_map.target.encoder
+    assert encoder is not None
+    # A character in four tokens of a byte each, a special token in the middle, then text of all kinds.
+    bytewise = [tokens.index(bytes([byte])) for byte in "\U0001f999".encode()]
+    token_ids = [*bytewise, tokens.index(None), *encoder(TEXT)[:10], *bytewise, *encoder(TEXT)[10:]]
+    text = b"".join(tokens[token_id] or b"" for token_id in token_ids)
+    # White space alone; the end of a character; a text of its own. Their ends come at different times.
+    prompts = [[tokens.index(b" ")] * 3, bytewise[2:], list(encoder("Say:"))]
+    target = said_by(token_ids, prompts, vocab_map)
+    drafter = drafts_of(kind, vocab_map, text)
+    # The prompts' own text is not in what the drafter counts.
+    drafter.encode_context = lambda ids: []  # type: ignore[method-assign]
+    decoder = SpeculativeDecoder(target, drafter, method, 4)
+    for arguments in (
+        {"max_new_tokens": len(token_ids), "stop": ["678", "nowhere"]},
+        {"max_new_tokens": 1},
+        {"max_new_tokens": 9, "temperature": 0.0},
+    ):
+        expected = plain(target).generate(prompts, seed=1, **arguments)
+        for result, wanted in zip(decoder.generate(prompts, seed=1, **arguments), expected, strict=True):
+            assert (result.token_ids, result.text) == (wanted.token_ids, wanted.text)
+            assert result.finish_reason == wanted.finish_reason
+        if kind == "text" and arguments["max_new_tokens"] > 10:
+            assert decoder.stats.accepted > decoder.stats.tokens // 2
