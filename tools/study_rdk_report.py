@@ -49,9 +49,47 @@ def gain_of(found: Estimate) -> str:
 
 
 def kept_of(entry: dict[str, Any]) -> str:
-    share = float(entry["case"].split("-")[1])
-    count = f"{entry['num_kept']:,}"
-    return f"{count} (all)" if share == 1.0 else f"{count} ({100 * share:g} %)"
+    return f"{entry['num_kept']:,} ({percent(entry['share'])})"
+
+
+def percent(share: float) -> str:
+    return "all" if share == 1.0 else f"{100 * share:.2g} %"
+
+
+def short(value: float) -> str:
+    """A share of one without the leading zero, as the sentences of the page have it."""
+    return f"{value:.3f}".replace("0.", ".", 1)
+
+
+NAMES = {
+    "smollm2 <- smollm2": "SmolLM2 <- SmolLM2, cut",
+    "smollm2 <- embedded": "SmolLM2 <- embedded drafter",
+    "gemma3-270m <- smollm2": "Gemma 3 270M <- SmolLM2",
+}
+
+
+def short_table(found: Sequence[dict[str, Any]]) -> str:
+    """One line per pair, one column per kept share: what the calibrated kernel gains at T = 1, and on what."""
+    entries = [entry for entry in found if entry["setting"] == "T=1"]
+    shares = sorted({entry["share"] for entry in entries})
+    heads = [f"{percent(share)} kept" if share == shares[0] else percent(share) for share in shares]
+    lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(shares) + 1) + "|"]
+    for pair in dict.fromkeys(entry["pair"] for entry in entries):
+        by_share = {entry["share"]: entry for entry in entries if entry["pair"] == pair}
+        cells = []
+        for share in shares:
+            if share not in by_share:
+                cells.append("")
+                continue
+            chosen, gain = by_share[share]["calibrated"]
+            on = short(by_share[share]["tli"].mean)
+            if chosen == "0":
+                cells.append(f"falls back to TLI ({on})")
+            else:
+                text = gain_of(gain).replace("0.", ".")
+                cells.append(f"{text} on {on}")
+        lines.append(f"| {NAMES[pair]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main_table(found: Sequence[dict[str, Any]], setting: str) -> str:
@@ -88,24 +126,40 @@ KINDS = (
 )
 
 
-def kernels_table(found: Sequence[dict[str, Any]]) -> str:
-    """All kernels at T = 1, the share chosen on the other half of the documents."""
-    columns = [entry for entry in found if entry["setting"] == "T=1" and "spelling" in entry["judged"]]
-    lines = [
-        "| kernel | " + " | ".join(f"{entry['pair']}, {kept_of(entry)}" for entry in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    for kind in KINDS:
-        cells = [gain_of(entry["judged"][kind][1]) if kind in entry["judged"] else "" for entry in columns]
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    lines.append("| fitted, gated by entropy | " + " | ".join(gain_of(entry["gated"]) for entry in columns) + " |")
-    heads = [gain_of(entry["head"]) if "head" in entry else "" for entry in columns]
-    lines.append("| anchor: head on the hidden state | " + " | ".join(heads) + " |")
-    aside = [gain_of(entry["on missing tokens"]) if "on missing tokens" in entry else "" for entry in columns]
-    lines.append("| of fitted sparse at share 1: accepted on missing tokens | " + " | ".join(aside) + " |")
-    oracle = [f"{1 - entry['inside'].mean:.4f}" for entry in columns]
-    lines.append("| oracle: target mass outside I | " + " | ".join(oracle) + " |")
+def kernels_table(columns: Sequence[dict[str, Any]], heads: Sequence[str]) -> str:
+    """All kernels, the share chosen on the other half of the documents; a line of what was not run is left out."""
+    rows = [(kind, [gain_of(e["judged"][kind][1]) if kind in e["judged"] else "" for e in columns]) for kind in KINDS]
+    rows.append(("fitted, gated by entropy", [gain_of(entry["gated"]) for entry in columns]))
+    rows.append(("anchor: head on the hidden state", [gain_of(e["head"]) if "head" in e else "" for e in columns]))
+    missing = [gain_of(e["on missing tokens"]) if "on missing tokens" in e else "" for e in columns]
+    rows.append(("of fitted sparse at share 1: accepted on missing tokens", missing))
+    rows.append(("oracle: target mass outside I", [f"{1 - entry['inside'].mean:.4f}" for entry in columns]))
+    lines = ["| kernel | " + " | ".join(heads) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows if any(cells)]
     return "\n".join(lines)
+
+
+def pruned_table(found: Sequence[dict[str, Any]]) -> str:
+    """All kernels at T = 1 where a tenth of the tokens are kept, or fewer."""
+    columns = [entry for entry in found if entry["setting"] == "T=1" and entry["share"] in (0.01, 0.1)]
+    return kernels_table(columns, [f"{entry['pair']}, {kept_of(entry)}" for entry in columns])
+
+
+def kernels_page(found: Sequence[dict[str, Any]], settings: Sequence[str]) -> str:
+    """Everything that was compared, pair by pair and setting by setting."""
+    lines = [
+        "# All kernels, all pairs, all settings",
+        "",
+        "Acceptance gained over token-level intersection; [the study](../rdk.md) says what is compared, and on what.",
+        '"TLI": no strength of that kernel helped on the other half of the documents. What is missing was not run.',
+    ]
+    for pair in dict.fromkeys(entry["pair"] for entry in found):
+        for setting in settings:
+            columns = [entry for entry in found if entry["pair"] == pair and entry["setting"] == setting]
+            if columns:
+                title = setting.replace("=", " = ")
+                lines += ["", f"## {NAMES[pair]}, {title}", "", kernels_table(columns, [kept_of(e) for e in columns])]
+    return "\n".join(lines) + "\n"
 
 
 def cost_table(found: Sequence[dict[str, Any]]) -> str:
@@ -137,14 +191,17 @@ def speed_table(points: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+COLOURS = {"smollm2 <- smollm2": "#1b6ca8", "smollm2 <- embedded": "#3f8f4f", "gemma3-270m <- smollm2": "#c4472d"}
+
+
 def plot_gains(found: Sequence[dict[str, Any]], settings: Sequence[str], path: Path) -> None:
     """Gain over TLI against the kept share, per pair and setting."""
     figure, axes = pyplot().subplots(1, len(settings), figsize=(12, 3.8), layout="constrained", sharey=True)
     for axis, setting in zip(axes, settings, strict=True):
-        for pair, colour in (("smollm2 <- smollm2", "#1b6ca8"), ("gemma3-270m <- smollm2", "#c4472d")):
+        for pair, colour in COLOURS.items():
             entries = [e for e in found if e["pair"] == pair and e["setting"] == setting]
-            entries.sort(key=lambda e: float(e["case"].split("-")[1]))
-            shares = [100 * float(e["case"].split("-")[1]) for e in entries]
+            entries.sort(key=lambda e: float(e["share"]))
+            shares = [100 * e["share"] for e in entries]
             gains = [e["calibrated"][1] for e in entries]
             means, widths = [g.mean for g in gains], [g.half_width for g in gains]
             axis.errorbar(shares, means, widths, fmt="o-", color=colour, capsize=3, label=pair)
@@ -159,10 +216,14 @@ def plot_gains(found: Sequence[dict[str, Any]], settings: Sequence[str], path: P
 
 
 def plot_kernels(found: Sequence[dict[str, Any]], path: Path) -> None:
-    """All kernels at 1 % kept and T = 1."""
-    entries = [e for e in found if e["setting"] == "T=1" and e["case"].endswith("-0.01")]
-    figure, axes = pyplot().subplots(1, max(1, len(entries)), figsize=(12, 3.8), layout="constrained", sharey=True)
-    for axis, entry in zip(axes if len(entries) > 1 else [axes], entries, strict=True):
+    """All kernels of each pair's most pruned drafter at T = 1."""
+    most_pruned: dict[str, dict[str, Any]] = {}
+    for entry in sorted((e for e in found if e["setting"] == "T=1"), key=lambda e: float(e["share"])):
+        most_pruned.setdefault(entry["pair"], entry)
+    entries = [most_pruned[pair] for pair in NAMES if pair in most_pruned]
+    size = {"figsize": (12, 3.8), "layout": "constrained"}
+    figure, axes = pyplot().subplots(1, max(1, len(entries)), sharey=True, squeeze=False, **size)
+    for axis, entry in zip(axes[0], entries, strict=False):
         rows = [(kind, entry["judged"][kind][1]) for kind in KINDS if kind in entry["judged"]]
         rows.append(("fitted, gated by entropy", entry["gated"]))
         if "head" in entry:
@@ -171,7 +232,10 @@ def plot_kernels(found: Sequence[dict[str, Any]], path: Path) -> None:
         axis.barh(names, [g.mean for g in gains], xerr=[g.half_width for g in gains], color="#1b6ca8", capsize=2)
         axis.axvline(0, color="#777777", linewidth=0.8)
         axis.invert_yaxis()
-        axis.set_title(f"{entry['pair']}, 1 % kept\nmass outside I {1 - entry['inside'].mean:.2f}", fontsize=9)
+        axis.set_title(
+            f"{entry['pair']}, {percent(entry['share'])} kept\nmass outside I {1 - entry['inside'].mean:.2f}",
+            fontsize=9,
+        )
         axis.set_xlabel("acceptance gained over TLI (95 %)")
         axis.grid(alpha=0.3, axis="x")
     save_figure(figure, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,13 @@ Text that the target wrote itself at the same temperature is best; a hundred tho
   hetero-spec generate --method rdk --kernel OUTPUT ...
 
 Beside it lie OUTPUT.json (the report), OUTPUT.priors (the target's mean law and variances), with --keep OUTPUT.keep
-(the tokens that were kept), and OUTPUT.records: what was read. An interrupted run goes on from there when it is
-started again with the same arguments.
+(the tokens that were kept), and OUTPUT.records: what was read, kept every thousand positions. An interrupted run goes
+on from there when it is started again with the same arguments; the fit begins anew.
 """
 _MAX_THREADS = 1024
+_INTERRUPTED = 130
+# To fit on, to choose on, to check on.
+_LEAST_DOCUMENTS = 3
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -73,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the subcommand; 0 on success, fallback included.
+    """Run the subcommand; 0 on success, fallback included, 130 where it was interrupted.
 
     Raises
     ------
@@ -90,12 +94,19 @@ def run(args: argparse.Namespace) -> int:
         value = getattr(args, name)
         if value is not None and (value < least or (most is not None and value > most)):
             expected = f"at least {least}" if most is None else f"in [{least}, {most}]"
-            raise UsageError(f"{name.replace('_', '-')} must be {expected}, got {value}")
+            raise UsageError(f"--{name.replace('_', '-')} must be {expected}, got {value}")
+    if not (math.isfinite(args.temperature) and args.temperature > 0.0):
+        raise UsageError(
+            f"--temperature must be above 0, got {args.temperature} (at 0 both laws are certain, and nothing is gained)"
+        )
+    if not 0.0 < args.top_p <= 1.0:
+        raise UsageError(f"--top-p must be in (0, 1], got {args.top_p}")
     keep = _checked_keep(args.keep)
     if args.target == args.drafter and keep is None:
-        raise UsageError("drafter must be another model than the target unless --keep is given, got the same")
-    output = checked_file("output", args.output)
+        raise UsageError("--drafter must be another model than --target unless --keep is given, got the same")
+    output = checked_file("--output", args.output)
     assert output is not None
+    folder = Path(args.records or f"{output}.records")
     texts = [_read(path) for path in args.text]
     try:
         import torch
@@ -112,18 +123,30 @@ def run(args: argparse.Namespace) -> int:
         target = load(args.target)
         drafter = None if args.drafter == args.target else load(args.drafter)
         with progress_of("calibrate", None) as progress:
-            records, vocab_map = _recorded(args, texts, target, drafter, progress)
+            records, vocab_map = _recorded(args, folder, texts, target, drafter, progress)
             calibration, kept_ids = _calibrated(args, setting, keep, records, target, drafter, vocab_map, progress)
     except ImportError as error:
         raise UsageError(missing_package(error)) from error
     except (ModelError, ValueError, OSError) as error:
-        raise UsageError(one_line(error)) from error
+        message = one_line(error)
+        what, _, rest = message.partition("records: ")
+        raise UsageError(message if what else f"--records: {rest}") from error
     except KeyboardInterrupt:
-        print("hetero-spec calibrate: interrupted; the same command goes on with what has been read", file=sys.stderr)
-        raise
+        print(f"hetero-spec calibrate: {_what_is_kept(folder)}", file=sys.stderr)
+        return _INTERRUPTED
     _write(output, calibration, kept_ids if keep is not None else None, target, drafter, vocab_map)
     _tell(output, calibration.report)
     return 0
+
+
+def _what_is_kept(folder: Path) -> str:
+    """Say after an interruption what the same command finds when it is started again."""
+    from hetero_spec.rdk.records import num_recorded
+
+    count = num_recorded(folder)
+    if count == 0:
+        return "interrupted before anything was kept; the same command begins anew"
+    return f"interrupted; {count} positions that were read are kept in {folder}, and the same command goes on from them"
 
 
 def _checked_keep(keep: str | None) -> float | Path | None:
@@ -133,10 +156,10 @@ def _checked_keep(keep: str | None) -> float | Path | None:
         share = float(keep)
     except ValueError:
         if not Path(keep).is_file():
-            raise UsageError(f"keep must be a share in (0, 1] or a file of kept tokens, got {keep}") from None
+            raise UsageError(f"--keep must be a share in (0, 1] or a file of kept tokens, got {keep}") from None
         return Path(keep)
     if not 0.0 < share <= 1.0:
-        raise UsageError(f"keep must be a share in (0, 1] or a file of kept tokens, got {keep}")
+        raise UsageError(f"--keep must be a share in (0, 1] or a file of kept tokens, got {keep}")
     return share
 
 
@@ -144,16 +167,21 @@ def _read(path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: must be UTF-8 text ({error})") from None
+        raise UsageError(f"--text: {path} must be UTF-8 text ({error})") from None
     except OSError as error:
-        raise UsageError(one_line(error)) from error
+        raise UsageError(f"--text: {one_line(error)}") from error
     if not text.strip():
-        raise UsageError(f"{path}: must hold text, got an empty file")
+        raise UsageError(f"--text: {path} must hold text, got an empty file")
     return text
 
 
 def _recorded(
-    args: argparse.Namespace, texts: list[str], target: LoadedModel, drafter: LoadedModel | None, progress: Any
+    args: argparse.Namespace,
+    folder: Path,
+    texts: list[str],
+    target: LoadedModel,
+    drafter: LoadedModel | None,
+    progress: Any,
 ) -> tuple[Records, VocabMap | None]:
     from hetero_spec.rdk.records import collect, documents_of_text
     from hetero_spec.vocab import VocabMap
@@ -171,7 +199,9 @@ def _recorded(
         documents += documents_of_text(text, target.tokenizer, max_tokens=args.document_tokens)
     if args.max_tokens is not None:
         documents = documents[: max(1, args.max_tokens // args.document_tokens)]
-    folder = Path(args.records or f"{args.output}.records")
+    if len(documents) < _LEAST_DOCUMENTS:
+        tokens = "--max-tokens and --document-tokens" if args.max_tokens is not None else "--document-tokens"
+        raise UsageError(f"--text must give at least {_LEAST_DOCUMENTS} documents (see {tokens}), got {len(documents)}")
     count = sum(len(document.token_ids) - document.num_prompt_tokens for document in documents)
     progress.step(f"reading {count} tokens of text in {len(documents)} documents", count)
     return collect(folder, documents, target, drafter, vocab_map, on_positions=progress.advance), vocab_map
@@ -198,7 +228,10 @@ def _calibrated(
     if isinstance(keep, Path):
         from hetero_spec.rdk.prune import load_pruned
 
-        kept_columns = load_pruned(keep, own.model, tokenizer=own.tokenizer).kept_ids
+        try:
+            kept_columns = load_pruned(keep, own.model, tokenizer=own.tokenizer).kept_ids
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--keep: {one_line(error)}") from error
         kept = kept_columns if to_target is None else to_target.long()[kept_columns]
         kept = kept[kept >= 0]
     elif keep is not None:
@@ -206,6 +239,9 @@ def _calibrated(
         kept = frequent_shared_ids(
             records.target_states, target_weight, to_target, keep, target.tokenizer.eos_token_ids
         )
+    if (to_target is not None and not bool((to_target >= 0).any())) or (kept is not None and len(kept) == 0):
+        where = f"--keep {keep}" if isinstance(keep, Path) else "--drafter"
+        raise UsageError(f"{where} must share a token with the target, got none")
     pair: Pair = Pair.of(target_weight, draft_weight, to_target, kept)
     result = calibrate(
         pair,

@@ -69,10 +69,6 @@ class Rows:
         """Return share times this plus (1 - share) times the identity."""
         return replace(self, keep=1.0 - share + share * self.keep, leak=share * self.leak, weights=share * self.weights)
 
-    def moved(self) -> Tensor:
-        """Mass that each row gives away, [K]."""
-        return 1.0 - self.keep
-
     def trimmed(self, max_entries: int, mass: Tensor) -> Rows:
         """Return the rows with only the entries that move most; what the others moved goes back to the row's token.
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,9 +29,13 @@ if TYPE_CHECKING:
     from hetero_spec.vocab import VocabMap
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+# Format 1 had no checksums and larger shards: finished records of it are read, damage to them goes unnoticed.
+_FORMATS = (1, FORMAT)
+_CHECKSUMS = "checksums"
 _TOKENS_PER_BATCH = 4096
-_SHARD_POSITIONS = 8192
+# An interruption costs at most so many positions, seconds on a processor.
+SHARD_POSITIONS = 1024
 # How far head(hidden state) may be from the model's own logits, as a share of the largest of them: rounding, in a
 # batch of another shape.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}
@@ -71,7 +74,8 @@ def documents_of_text(
     prefix = framed[: starts[0]] if starts else []
     room = max_tokens - len(prefix)
     if room <= num_prompt_tokens:
-        raise RecordsError(f"documents_of_text: max_tokens must be above {num_prompt_tokens + len(prefix)}, got {room}")
+        least = num_prompt_tokens + len(prefix)
+        raise RecordsError(f"documents_of_text: max_tokens must be above {least}, got {max_tokens}")
     pieces = [whole[start : start + room] for start in range(0, len(whole), room)]
     first = len(prefix) + num_prompt_tokens
     return [Document([*prefix, *piece], first) for piece in pieces if len(piece) > num_prompt_tokens]
@@ -85,14 +89,15 @@ def collect(
     vocab_map: VocabMap | None,
     *,
     on_positions: Callable[[int], None] | None = None,
-    shard_positions: int = _SHARD_POSITIONS,
+    shard_positions: int = SHARD_POSITIONS,
 ) -> Records:
     """Record documents into a folder, shard by shard; finished shards of an earlier, interrupted run are kept.
 
     Parameters
     ----------
     folder : Path
-        Made if missing. One that holds records of something else is refused.
+        Made if missing. One that holds records of something else is refused. Finished records of an earlier format
+        are taken as they are.
     documents : sequence of Document
     target, drafter : LoadedModel
         Drafter None: it is the target itself with fewer tokens, and only the target's states are kept.
@@ -100,27 +105,48 @@ def collect(
         From the drafter's to the target's ids; None with drafter None.
     on_positions : callable, optional
         Hears how many positions have been recorded, or found recorded, since it was last called.
+    shard_positions : int
+        An interruption costs at most about so many positions.
 
     Raises
     ------
-    RecordsError   no position to record, a folder of other records, a model whose logits are not what its output
-                   layer makes of its last hidden state, hidden states that are NaN or infinite
+    RecordsError   no position to record, a folder of other records or with a damaged shard, a model whose logits are
+                   not what its output layer makes of its last hidden state, hidden states that are NaN or infinite
     """
     plan = _plan(documents, shard_positions)
     if not plan:
         raise RecordsError("collect: documents must hold a position to record, got none: is the text empty?")
-    manifest = _manifest(documents, target, drafter, vocab_map, plan)
-    _claim(folder, manifest)
+    manifest = _manifest(documents, target, drafter, plan)
+    if _claim(folder, manifest) != FORMAT:
+        records = Records(folder)
+        if on_positions is not None:
+            on_positions(len(records))
+        return records
     target_side = _Side(target)
     draft_side = None if drafter is None else _DraftSide(drafter, vocab_map)
     for index, (first, last) in enumerate(plan):
         path = folder / _shard_name(index)
-        if not path.exists():
+        if path.exists():
+            with _opened(path, FORMAT) as shard:
+                count = shard.checked()
+        else:
             tensors = _record_shard(documents[first:last], first, target_side, draft_side)
-            _write_tensors(path, tensors)
+            count = len(tensors["token_ids"])
+            write_whole(path, _shard_bytes(tensors))
         if on_positions is not None:
-            on_positions(_num_positions(path))
+            on_positions(count)
     return Records(folder)
+
+
+def num_recorded(folder: Path) -> int:
+    """Return how many positions a folder holds, finished or not; shards that cannot be read count as none."""
+    from safetensors import SafetensorError, safe_open
+
+    total = 0
+    for path in sorted(folder.glob("shard_*.safetensors")):
+        with suppress(SafetensorError, OSError), safe_open(path, "pt") as file:
+            total += int(file.get_slice("token_ids").get_shape()[0])
+    return total
 
 
 class Records:
@@ -133,7 +159,8 @@ class Records:
 
     Raises
     ------
-    RecordsError   no records there, an unknown format, shards missing (the run was interrupted: repeat it)
+    RecordsError   no records there, an unknown format, shards missing (the run was interrupted: repeat it); from what
+                   reads a shard's contents: one that is cut short or whose checksum is wrong
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,8 +172,8 @@ class Records:
             self.manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RecordsError(f"records: {path} must be JSON ({error})") from None
-        if self.manifest.get("format") != FORMAT:
-            raise RecordsError(f"records: {path} must be of format {FORMAT}, got {self.manifest.get('format')!r}")
+        if self.manifest.get("format") not in _FORMATS:
+            raise RecordsError(f"records: {path} must be of format 1 or {FORMAT}, got {self.manifest.get('format')!r}")
         self.paths = [folder / _shard_name(index) for index in range(self.manifest["num_shards"])]
         if missing := [shard.name for shard in self.paths if not shard.is_file()]:
             raise RecordsError(
@@ -186,8 +213,8 @@ class Records:
     def _all(self, name: str) -> Tensor:
         parts = []
         for path in self.paths:
-            with _opened(path) as file:
-                parts.append(file.get_tensor(name))
+            with _opened(path, self.manifest["format"]) as shard:
+                parts.append(shard.tensor(name))
         return torch.cat(parts)
 
 
@@ -222,7 +249,6 @@ def _manifest(
     documents: Sequence[Document],
     target: LoadedModel,
     drafter: LoadedModel | None,
-    vocab_map: VocabMap | None,
     plan: Sequence[tuple[int, int]],
 ) -> dict[str, Any]:
     digest = hashlib.sha256()
@@ -247,23 +273,32 @@ def _manifest(
     }
 
 
-def _claim(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, or make sure that what lies there was begun from the same things."""
+def _claim(folder: Path, manifest: dict[str, Any]) -> int:
+    """Write the manifest, or make sure that what lies there was begun from the same things; return its format."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
-    if path.exists():
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RecordsError(f"records: {path} must be JSON ({error})") from None
-        differing = [key for key in manifest if found.get(key) != manifest[key]]
-        if differing:
-            raise RecordsError(
-                f"records: {folder} must be empty or hold the beginning of this very run, got records with another "
-                f"{', '.join(differing)}"
-            )
-    else:
+    if not path.exists():
         write_whole(path, json.dumps(manifest, indent=1) + "\n")
+        return FORMAT
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordsError(f"records: {path} must be JSON ({error})") from None
+    is_older = found.get("format") == 1
+    differing = [key for key in manifest if found.get(key) != manifest[key]]
+    if is_older:
+        differing = [key for key in differing if key not in ("format", "num_shards")]
+    if differing:
+        raise RecordsError(
+            f"records: {folder} must be empty or hold the beginning of this very run, got records with another "
+            f"{', '.join(differing)}"
+        )
+    if is_older and not all((folder / _shard_name(index)).is_file() for index in range(found["num_shards"])):
+        raise RecordsError(
+            f"records: {folder} must be of format {FORMAT} to be gone on with, got the beginning of a run of format 1: "
+            "delete it to have everything read anew"
+        )
+    return int(found["format"])
 
 
 class _Side:
@@ -374,29 +409,51 @@ def _shard_name(index: int) -> str:
     return f"shard_{index:05d}.safetensors"
 
 
+class _Shard:
+    """An open shard; every tensor is held against its checksum when it is read."""
+
+    def __init__(self, path: Path, file: Any, has_checksums: bool) -> None:
+        self._path = path
+        self._file = file
+        self._checksums: dict[str, str] | None = None
+        if has_checksums:
+            self._checksums = json.loads((file.metadata() or {}).get(_CHECKSUMS, "{}"))
+
+    def tensor(self, name: str) -> Tensor:
+        tensor: Tensor = self._file.get_tensor(name)
+        if self._checksums is not None and self._checksums.get(name) != _checksum(tensor):
+            raise _damaged(self._path, f"the checksum of {name} is wrong")
+        return tensor
+
+    def checked(self) -> int:
+        """Look at everything in it; return its number of positions."""
+        return len([self.tensor(name) for name in sorted({*self._file.keys(), *(self._checksums or ())})][0])
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, format_of_records: int) -> Iterator[_Shard]:
     """Open a shard; one that is cut short or is none is told by name."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            yield file
-    except SafetensorError as error:
-        raise RecordsError(f"records: {path} must be a whole shard ({error}); delete it to have it read anew") from None
+            yield _Shard(path, file, format_of_records != 1)
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise _damaged(path, str(error)) from None
 
 
-def _num_positions(path: Path) -> int:
-    with _opened(path) as file:
-        return int(file.get_slice("token_ids").get_shape()[0])
+def _damaged(path: Path, what: str) -> RecordsError:
+    return RecordsError(f"records: {path} must be a whole shard ({what}); delete it to have it read anew")
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors.torch import save_file
+def _checksum(tensor: Tensor) -> str:
+    """SHA-256 of what a tensor is: its type, its shape and its bytes."""
+    return hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode() + tensor.numpy().tobytes()).hexdigest()
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(tensors, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+def _shard_bytes(tensors: dict[str, Tensor]) -> bytes:
+    from safetensors.torch import save
+
+    # One entry: safetensors keeps several in no order, and the same records are the same bytes.
+    checksums = json.dumps({name: _checksum(tensors[name]) for name in sorted(tensors)})
+    return save(tensors, metadata={_CHECKSUMS: checksums})

@@ -50,7 +50,7 @@ class Setting:
 
 def truncate(probs: Tensor, top_p: float) -> Tensor:
     """Keep the likeliest tokens that together reach `top_p`, ties with the last one included, and renormalise."""
-    for num_sorted in (256, probs.shape[1]):
+    for num_sorted in (256, 8192, probs.shape[1]):
         top = probs.topk(min(num_sorted, probs.shape[1]), dim=-1).values
         before = top.cumsum(-1) - top
         if num_sorted >= probs.shape[1] or bool((top.sum(-1) >= top_p).all()):

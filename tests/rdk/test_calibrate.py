@@ -3,6 +3,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,11 @@ from scipy import stats
 from hetero_spec import models
 from hetero_spec.cli import main
 from hetero_spec.rdk import calibration as cal
-from hetero_spec.rdk import load_kernel
-from hetero_spec.rdk.records import RecordsError, tokenizer_sha256
+from hetero_spec.rdk import load_kernel, prune_vocabulary, records
+from hetero_spec.rdk.records import Records, RecordsError, tokenizer_sha256
 from hetero_spec.rdk.views import Pair, Setting
 from tests.rdk.test_fit import V, toy_pair, toy_states
-from tests.rdk.test_records import TEXT, toy_models
+from tests.rdk.test_records import TEXT, flip, toy_models
 
 
 def calibrated(pair: Pair, draft_states: torch.Tensor | None = None, **keywords: object) -> cal.Calibration:
@@ -179,30 +180,86 @@ def test_command_goes_on_after_an_interruption(
     with monkeypatch.context() as patch:
         patch.setattr(cal, "calibrate", lambda *arguments, **keywords: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(command(toys, tmp_path / "kernel")) == 130
-    assert "goes on with what has been read" in capsys.readouterr().err
+    folder = tmp_path / "kernel.records"
+    count = len(Records(folder))
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error == (
+        f"hetero-spec calibrate: interrupted; {count} positions that were read are kept in {folder}, and the same "
+        "command goes on from them"
+    )
     assert not (tmp_path / "kernel").exists()
-    shards = {path: path.stat().st_mtime_ns for path in (tmp_path / "kernel.records").glob("shard*")}
-    assert shards
+    shards = {path: path.stat().st_mtime_ns for path in folder.glob("shard*")}
+    assert len(shards) > 1
     assert main(command(toys, tmp_path / "kernel")) == 0
     assert {path: path.stat().st_mtime_ns for path in shards} == shards
+
+
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_command_says_what_an_interrupted_reading_has_kept(
+    toys: Path, tmp_path: Path, num_before: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, begun = records._record_shard, []
+
+    def interrupted(*arguments: Any) -> dict[str, torch.Tensor]:
+        begun.append(1)
+        if len(begun) > num_before:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    folder = tmp_path / "kept"
+    arguments = command(toys, tmp_path / "kernel", "--records", str(folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "_record_shard", interrupted)
+        assert main(arguments) == 130
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    shards = sorted(folder.glob("shard*"))
+    assert len(shards) == num_before
+    if num_before == 0:
+        assert error.endswith("interrupted before anything was kept; the same command begins anew")
+    else:
+        assert 1024 <= records.num_recorded(folder) < 1100
+        assert f"{records.num_recorded(folder)} positions that were read are kept in {folder}" in error
+    assert main(arguments) == 0
+
+
+def test_command_names_a_damaged_shard(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(toys, tmp_path / "kernel")) == 0
+    shard = tmp_path / "kernel.records" / "shard_00001.safetensors"
+    flip(shard, -1)
+    (tmp_path / "kernel").unlink()
+    assert main(command(toys, tmp_path / "kernel")) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith(f"hetero-spec calibrate: --records: {shard} must be a whole shard (the checksum of ")
+    assert not (tmp_path / "kernel").exists()
+
+
+def test_command_refuses_a_kept_list_without_a_shared_token(
+    toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, drafter, vocab_map = toy_models()
+    alone = (vocab_map.draft_to_target_ids < 0).nonzero()[:3, 0]
+    prune_vocabulary(drafter, alone).save(tmp_path / "list")
+    assert main(command(toys, tmp_path / "kernel", "--keep", str(tmp_path / "list"))) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.endswith(f"--keep {tmp_path / 'list'} must share a token with the target, got none")
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--keep", "0"], "keep must be a share in (0, 1] or a file"),
-        (["--keep", "missing"], "keep must be a share in (0, 1] or a file"),
-        (["--keep", "TEXT"], "list of kept tokens"),
-        (["--drafter", "target"], "drafter must be another model"),
-        (["--temperature", "0"], "temperature must be above 0"),
-        (["--top-p", "nan"], "top_p must be in (0, 1]"),
-        (["--epochs", "0"], "epochs must be at least 1"),
-        (["--document-tokens", "8"], "document-tokens must be at least 32"),
-        (["-o", "FOLDER/missing/kernel"], "output must be a file"),
-        (["--text", "FOLDER/missing"], "No such file"),
-        (["--text", "FOLDER/empty"], "must hold text, got an empty file"),
-        (["--text", "FOLDER/short"], "at least 3 documents"),
-        (["--text", "FOLDER/latin1"], "must be UTF-8"),
+        (["--keep", "0"], "--keep must be a share in (0, 1] or a file"),
+        (["--keep", "missing"], "--keep must be a share in (0, 1] or a file"),
+        (["--keep", "TEXT"], "--keep: "),
+        (["--drafter", "target"], "--drafter must be another model"),
+        (["--temperature", "0"], "--temperature must be above 0"),
+        (["--top-p", "nan"], "--top-p must be in (0, 1]"),
+        (["--epochs", "0"], "--epochs must be at least 1"),
+        (["--document-tokens", "8"], "--document-tokens must be at least 32"),
+        (["-o", "FOLDER/missing/kernel"], "--output must be a file"),
+        (["--text", "FOLDER/missing"], "--text: FOLDER/missing: No such file"),
+        (["--text", "FOLDER/empty"], "--text: FOLDER/empty must hold text, got an empty file"),
+        (["--text", "FOLDER/short"], "--text must give at least 3 documents (see --document-tokens), got"),
+        (["--text", "FOLDER/latin1"], "--text: FOLDER/latin1 must be UTF-8"),
     ],
 )
 def test_command_names_what_is_wrong_in_one_line(
@@ -214,6 +271,5 @@ def test_command_names_what_is_wrong_in_one_line(
     more = [word.replace("FOLDER", str(tmp_path)).replace("TEXT", str(toys)) for word in more]
     assert main(command(toys, tmp_path / "kernel", *more)) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("hetero-spec calibrate: ")
-    assert message in error
+    assert error.startswith(f"hetero-spec calibrate: {message.replace('FOLDER', str(tmp_path))}")
     assert not (tmp_path / "kernel").exists()

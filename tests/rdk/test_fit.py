@@ -78,6 +78,15 @@ def test_truncation_keeps_ties_and_the_token_that_reaches_top_p() -> None:
     torch.testing.assert_close(truncate(probs, 0.55), expected)
 
 
+@pytest.mark.parametrize("top_p", [0.01, 0.5, 0.95])
+def test_truncation_of_a_wide_flat_law_sorts_as_much_as_it_needs(top_p: float) -> None:
+    probs = (0.3 * torch.randn(2, 10_000, generator=torch.Generator().manual_seed(3))).double().softmax(1)
+    ordered, order = probs.sort(descending=True, stable=True)
+    kept = ordered * (ordered.cumsum(1) - ordered < top_p)
+    expected = torch.zeros_like(probs).scatter_(1, order, kept / kept.sum(1, keepdim=True))
+    torch.testing.assert_close(truncate(probs, top_p), expected)
+
+
 def test_fit_accepts_more_than_start_and_identity_on_views_and_on_other_text() -> None:
     pair = toy_pair()
     views = toy_views(pair, 1500)
@@ -215,6 +224,147 @@ def test_a_mix_as_rows_is_a_mix() -> None:
     mixed = mix_rows(pair, prior, 0.25)
     torch.testing.assert_close(mixed.redistributor()(draft_laws), 0.75 * wide + 0.25 * prior)
     torch.testing.assert_close(mixed.to_kernel().redistribute(wide), 0.75 * wide + 0.25 * prior)
+
+
+def test_a_start_gives_away_part_of_what_is_wasted() -> None:
+    found = fit.Candidates(
+        columns=torch.tensor([[3, 1], [2, 2]]),
+        affinities=torch.tensor([[2.0, 1.0], [0.0, 0.0]]),
+        mass=torch.tensor([10.0, 30.0]),  # seen: half and three quarters of full boldness
+        wasted=torch.tensor([0.5, 0.4]),
+    )
+    rows = fit.start_rows(torch.tensor([0, 2]), found, torch.full((5,), 0.2), boldness=0.2, prior_share=0.2)
+    # Row 0 moves .2 * .5 * .5 = .05, a fifth of it to the prior, the rest by affinity squared.
+    torch.testing.assert_close(rows.leak, torch.tensor([0.01, 0.012]))
+    torch.testing.assert_close(rows.weights, torch.tensor([[0.032, 0.008], [0.0, 0.0]]))
+    torch.testing.assert_close(rows.keep, torch.tensor([0.95, 0.988]))
+    torch.testing.assert_close(dense(rows, 5).sum(1), torch.ones(2))
+
+
+def test_a_token_is_no_candidate_of_its_own() -> None:
+    views = Views(
+        source_ids=torch.tensor([[0, 2]], dtype=torch.int32),
+        source_probs=torch.tensor([[0.5, 0.5]]),
+        target_ids=torch.tensor([[0, 3]], dtype=torch.int32),
+        target_probs=torch.tensor([[0.9, 0.1]]),
+        document_ids=torch.zeros(1, dtype=torch.int32),
+        vocab_size=5,
+    )
+    found = fit.find_candidates(views, torch.tensor([0, 2]), 3)
+    assert found.columns.tolist() == [[3, 0, 0], [0, 3, 2]]
+    large, little = 0.5 * 0.4**0.5, 0.5 * 0.1**0.5
+    torch.testing.assert_close(found.affinities, torch.tensor([[little, 0.0, 0.0], [large, little, 0.0]]))
+
+
+def test_candidates_do_not_depend_on_how_many_positions_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = toy_pair()
+    views = toy_views(pair, 60)
+    whole = fit.find_candidates(views, pair.kept_target_ids, 8)
+    monkeypatch.setattr(fit, "_PAIR_ROWS", 7)
+    monkeypatch.setattr(fit, "_MAX_PAIRS", 500)
+    parts = fit.find_candidates(views, pair.kept_target_ids, 8)
+    assert torch.equal(parts.columns, whole.columns)
+    torch.testing.assert_close(parts.affinities, whole.affinities)
+    torch.testing.assert_close(parts.mass, whole.mass)
+    torch.testing.assert_close(parts.wasted, whole.wasted)
+
+
+def test_mass_of_a_source_counts_every_entry() -> None:
+    pair = toy_pair()
+    views = toy_views(pair, 30, num_sources=12)
+    expected = (toy_states(30) @ pair.draft_weight.T).softmax(1).sum(0)
+    torch.testing.assert_close(fit.source_mass(views, pair.kept_target_ids), expected)
+
+
+def met(rows: fit.Rows, views: Views, epochs: int, per_epoch: int, rate: float, caution: float) -> list[fit.Rows]:
+    """The rows that a fit meets, by derivatives of the dense form; all positions must be the same."""
+    one = views[:1]
+    matrix_of = torch.nn.functional.one_hot(rows.source_ids, V).double()
+    columns = torch.nn.functional.one_hot(rows.columns, V).double()
+    target = torch.zeros(V, dtype=torch.float64)
+    target[one.target_ids[0].long()] = one.target_probs[0].double()
+    law = torch.zeros(V, dtype=torch.float64)
+    law[one.source_ids[0].long()] = one.source_probs[0].double()
+    own, count = law[rows.source_ids], len(views) // per_epoch
+    parts = [part.double() for part in (rows.keep, rows.leak[:, None], rows.weights)]
+    parts[0] = parts[0][:, None]
+    found, after, step = [rows.blended(0.0), rows], [], 0
+
+    def made(each: list[torch.Tensor]) -> fit.Rows:
+        keep, leak, weights = (part.float() for part in each)
+        return dataclasses.replace(rows, keep=keep[:, 0], leak=leak[:, 0], weights=weights)
+
+    for _ in range(epochs):
+        after = []
+        for _ in range(per_epoch):
+            parts = [part.detach().requires_grad_() for part in parts]
+            keep, leak, weights = parts
+            matrix = keep * matrix_of + leak * rows.prior.double() + (weights[:, :, None] * columns).sum(1)
+            torch.minimum(target, own @ matrix)[one.target_ids[0].long()].sum().backward()
+            length = rate / (1.0 + 2.0 * step / per_epoch)
+            scale = (length / (own * count + caution))[:, None]
+            with torch.no_grad():
+                parts = [part * (scale * count * part.grad).exp() for part in parts]
+                total = sum(part.sum(1, keepdim=True) for part in parts)
+                parts = [part / total for part in parts]
+            after.append(parts)
+            step += 1
+        found.append(made(parts))
+    found.append(made([sum(each) / per_epoch for each in zip(*after, strict=True)]))
+    return found
+
+
+# Where the last step is best, and where the mean of the last epoch is: steps so long that they overshoot.
+@pytest.mark.parametrize(
+    ("epochs", "per_epoch", "rate", "caution", "best"), [(2, 1, 0.5, 2.0, -2), (1, 4, 20.0, 2.0, -1)]
+)
+def test_fit_takes_the_steps_that_it_says(epochs: int, per_epoch: int, rate: float, caution: float, best: int) -> None:
+    pair = toy_pair()
+    views = toy_views(pair, 1, num_sources=12, num_targets=20)[torch.zeros(8, dtype=torch.int64)]
+    first = start(views, pair)
+    expected = met(first, views, epochs, per_epoch, rate, caution)
+    accepted = [float(fit.view_acceptance(each, views).mean()) for each in expected]
+    assert accepted[best] == max(accepted) > max(accepted[:2]) + 1e-3
+    heard: list[int] = []
+    rows = fit.fit_rows(
+        first,
+        views,
+        num_epochs=epochs,
+        positions_per_step=len(views) // per_epoch,
+        rate=rate,
+        caution=caution,
+        on_positions=heard.append,
+    )
+    for name in ("keep", "leak", "weights"):
+        torch.testing.assert_close(getattr(rows, name), getattr(expected[best], name), rtol=1e-4, atol=1e-6)
+    assert heard == [len(views) // per_epoch] * (epochs * per_epoch)
+
+
+def test_order_of_positions_is_the_seeds() -> None:
+    pair = toy_pair()
+    views = toy_views(pair, 200)
+    one, again, other = (
+        fit.fit_rows(start(views, pair), views, num_epochs=1, positions_per_step=50, seed=seed) for seed in (0, 0, 1)
+    )
+    assert torch.equal(one.weights, again.weights)
+    assert not torch.equal(one.weights, other.weights)
+
+
+def test_small_weights_of_a_kernel_go_back_to_the_rows_token() -> None:
+    rows = fit.Rows(
+        source_ids=torch.tensor([0, 1]),
+        keep=torch.tensor([0.6999, 0.99995]),
+        leak=torch.tensor([0.00005, 0.0]),
+        weights=torch.tensor([[0.3, 0.00005], [0.00005, 0.0]]),
+        columns=torch.tensor([[2, 3], [4, 1]]),
+        prior=torch.full((5,), 0.2),
+    )
+    kernel = rows.to_kernel()
+    assert kernel.prior is None
+    assert kernel.column_ids.tolist() == [2]
+    laws = torch.eye(5)[:2]
+    expected = torch.tensor([[0.7, 0.0, 0.3, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(kernel.redistribute(laws), expected)
 
 
 def test_fit_of_a_pair_is_the_same_every_time() -> None:

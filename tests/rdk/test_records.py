@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of toy models: states give the models' own laws, an interrupted run goes on, wrong folders are refused."""
 
+import json
 import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from hetero_spec.decoding.drafter import TransformersDrafter
 from hetero_spec.models import LoadedModel, TextTokenizer
@@ -120,6 +123,100 @@ def test_a_shard_that_was_cut_short_is_named(tmp_path: Path) -> None:
         len(Records(tmp_path))
 
 
+def flip(path: Path, at: int) -> None:
+    """Damage one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_shard_with_a_flipped_bit_is_named_and_not_used(tmp_path: Path) -> None:
+    target, drafter, vocab_map = toy_models()
+    arguments = (toy_documents(), target, drafter, vocab_map)
+    records = collect(tmp_path, *arguments, shard_positions=60)
+    whole = records.paths[1].read_bytes()
+    # The last byte of the file is one of the tensor's that stands last.
+    flip(records.paths[1], -1)
+    wrong = f"{records.paths[1].name} must be a whole shard .*the checksum of .* is wrong.*; delete it"
+    with pytest.raises(RecordsError, match=wrong):
+        _ = [Records(tmp_path).target_states, Records(tmp_path).draft_states, Records(tmp_path).token_ids]
+    heard: list[int] = []
+    with pytest.raises(RecordsError, match=wrong):
+        collect(tmp_path, *arguments, shard_positions=60, on_positions=heard.append)
+    assert len(heard) == 1
+    records.paths[1].unlink()
+    collect(tmp_path, *arguments, shard_positions=60)
+    assert records.paths[1].read_bytes() == whole
+
+
+def test_checksums_are_of_type_shape_and_bytes() -> None:
+    some = torch.arange(6, dtype=torch.int32)
+    others = [some.reshape(2, 3), some.view(torch.float32), some.flip(0), some[:0]]
+    assert len({module._checksum(each) for each in [some, *others]}) == 5
+    assert module._checksum(some) == module._checksum(some.clone())
+
+
+def test_a_shard_without_checksums_or_with_a_tensor_less_is_named(tmp_path: Path) -> None:
+    target, drafter, vocab_map = toy_models()
+    arguments = (toy_documents(), target, drafter, vocab_map)
+    path = collect(tmp_path, *arguments).paths[0]
+    tensors = load_file(path)
+    save_file(tensors, path)
+    with pytest.raises(RecordsError, match="the checksum of token_ids is wrong"):
+        _ = Records(tmp_path).token_ids
+    path.write_bytes(module._shard_bytes(tensors))
+    assert torch.equal(Records(tmp_path).token_ids, tensors["token_ids"])
+    with safe_open(path, "pt") as file:
+        notes = file.metadata()
+    del tensors["draft_states"]
+    save_file(tensors, path, metadata=notes)
+    with pytest.raises(RecordsError, match=f"{path.name} must be a whole shard"):
+        collect(tmp_path, *arguments)
+
+
+def older(folder: Path) -> dict[str, bytes]:
+    """Turn records into those of format 1: no checksums."""
+    manifest = json.loads((folder / module.MANIFEST).read_text())
+    (folder / module.MANIFEST).write_text(json.dumps(manifest | {"format": 1}))
+    for path in folder.glob("shard*"):
+        save_file(load_file(path), path)
+    return {path.name: path.read_bytes() for path in folder.glob("shard*")}
+
+
+def test_finished_records_of_format_1_are_read_as_they_are(tmp_path: Path) -> None:
+    target, drafter, vocab_map = toy_models()
+    arguments = (toy_documents(), target, drafter, vocab_map)
+    expected = collect(tmp_path, *arguments, shard_positions=100).target_states
+    before = older(tmp_path)
+    assert len(before) > 1
+    heard: list[int] = []
+    found = collect(tmp_path, *arguments, shard_positions=60, on_positions=heard.append)
+    assert torch.equal(found.target_states, expected)
+    assert heard == [len(expected)]
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("shard*")} == before
+    with pytest.raises(RecordsError, match="another num_documents, documents_sha256"):
+        collect(tmp_path, toy_documents()[:-1], target, drafter, vocab_map)
+
+
+def test_the_beginning_of_records_of_format_1_is_refused(tmp_path: Path) -> None:
+    target, drafter, vocab_map = toy_models()
+    arguments = (toy_documents(), target, drafter, vocab_map)
+    collect(tmp_path, *arguments, shard_positions=100).paths[-1].unlink()
+    older(tmp_path)
+    with pytest.raises(RecordsError, match="must be of format 2 to be gone on with, got the beginning .*: delete it"):
+        collect(tmp_path, *arguments, shard_positions=100)
+
+
+def test_positions_on_disk_are_counted_and_damaged_shards_are_not(tmp_path: Path) -> None:
+    assert module.num_recorded(tmp_path / "none") == 0
+    target, _, _ = toy_models()
+    records = collect(tmp_path, toy_documents(), target, None, None, shard_positions=60)
+    assert module.num_recorded(tmp_path) == len(records)
+    whole = records.paths[0].read_bytes()
+    records.paths[0].write_bytes(whole[:50])
+    assert 0 < module.num_recorded(tmp_path) < len(records)
+
+
 def test_no_text_is_an_error_before_any_file(tmp_path: Path) -> None:
     target, drafter, vocab_map = toy_models()
     assert documents_of_text("", target.tokenizer) == []
@@ -160,7 +257,7 @@ def test_a_broken_manifest_is_an_error(tmp_path: Path, content: str) -> None:
     with pytest.raises(RecordsError, match="must hold records"):
         Records(tmp_path)
     (tmp_path / module.MANIFEST).write_text(content)
-    with pytest.raises(RecordsError, match=r"must be JSON|format 1"):
+    with pytest.raises(RecordsError, match=r"must be JSON|format 1 or 2, got 7"):
         Records(tmp_path)
 
 
