@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetero_spec.bench.suite import Cell, Contestant
+from hetero_spec.decoding.controller import Controller
 from hetero_spec.decoding.lookahead import OracleLookahead
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class PairBench:
     contestants : dict of Contestant to SpeculativeDecoder
     encode : callable
         From a BenchPrompt to the target's token ids.
+
+    Notes
+    -----
+    A contestant that learns ("auto") does so from cell to cell and from repeat to repeat, as it would in a server; see
+    `begin`.
     """
 
     def __init__(
@@ -64,6 +70,27 @@ class PairBench:
         encode: Callable[[Any], Sequence[int]],
     ) -> None:
         self.plain, self.contestants, self.encode = plain, dict(contestants), encode
+        self._controllers: dict[str, Controller] = {}
+        for contestant, decoder in self.contestants.items():
+            controller: Controller | None = getattr(decoder, "controller", None)
+            if controller is not None:
+                self._controllers[contestant.name] = controller
+        self._untaught = {name: controller.state() for name, controller in self._controllers.items()}
+
+    def begin(self, states: Mapping[str, Any] | None = None) -> None:
+        """Begin a pair and temperature: whoever learns knows what it knew after the last finished cell, or nothing.
+
+        Parameters
+        ----------
+        states : mapping, optional
+            `controllers` of that cell's record. Default: there is none.
+
+        Raises
+        ------
+        ValueError   these are no such states
+        """
+        for name, controller in self._controllers.items():
+            controller.restore(self._untaught[name] if states is None else states.get(name, self._untaught[name]))
 
     def measure(
         self,
@@ -76,6 +103,8 @@ class PairBench:
         on_repeat: Callable[[int], None] = lambda repeat: None,
     ) -> dict[str, Any]:
         """Return the cell's record; times and rates that depend on the clock lie under "timing".
+
+        What contestants that learn know after it lies under "controllers".
 
         Parameters
         ----------
@@ -92,6 +121,8 @@ class PairBench:
         run's first round takes in the prompt, and counts.
         """
         clock = clock or time.perf_counter
+        for controller in self._controllers.values():
+            controller.clock = clock
         token_ids = list(self.encode(cell.prompt))
         record: dict[str, Any] = {
             "key": cell.key,
@@ -129,6 +160,11 @@ class PairBench:
             "runs": {
                 contestant.name: self._contestant_figures(contestant, cell, repeats) for contestant in self.contestants
             },
+            **(
+                {"controllers": {name: controller.state() for name, controller in self._controllers.items()}}
+                if self._controllers
+                else {}
+            ),
         }
 
     def _contestant_figures(

@@ -120,8 +120,8 @@ QUICK = Suite(
     kinds=("chat", "summary", "code"),
     prompts_per_kind=1,
     temperatures=(0.0, 0.7),
-    num_repeats=3,
-    max_new_tokens=32,
+    num_repeats=5,
+    max_new_tokens=64,
 )
 FULL = Suite(
     pairs=(("smollm2", "embedded"), ("gemma3-270m", "smollm2"), ("gemma3-270m", "embedded")),
@@ -154,13 +154,17 @@ class Cell:
 
 
 def cells_of(suite: Suite) -> tuple[list[Cell], list[str]]:
-    """Return a suite's cells in the order in which they run, and what is left out for want of a package."""
+    """Return a suite's cells in the order in which they run, and what is left out for want of a package or a prompt."""
     prompts, left_out = [], []
     for kind in suite.kinds:
         try:
-            prompts += prompts_of(kind, suite.prompts_per_kind)
+            of_kind = prompts_of(kind, suite.prompts_per_kind)
         except ModuleNotFoundError as error:
             left_out.append(str(error))
+            continue
+        prompts += of_kind
+        if len(of_kind) < suite.prompts_per_kind:
+            left_out.append(f"{kind}: {suite.prompts_per_kind} prompts were asked for, there are {len(of_kind)}")
     return list(_product(suite, prompts)), left_out
 
 

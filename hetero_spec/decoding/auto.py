@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hetero_spec.decoding.controller import DETERMINISTIC, PLAIN, Choice, Controller, Round, Situation
+from hetero_spec.decoding.controller import NGRAM, NO_DRAFT, PLAIN, Choice, Controller, Round, Situation, Text
 from hetero_spec.decoding.lookahead import Lookahead
+from hetero_spec.decoding.ngram import NgramProposer
 from hetero_spec.decoding.proposers import Draft, Proposer, ProposerFactory, no_draft
 from hetero_spec.decoding.protocols import Drafter, Target
 from hetero_spec.decoding.request import Request
+from hetero_spec.decoding.sampling import Sampling
 from hetero_spec.decoding.stats import DecodingStats
 
 
@@ -19,10 +21,12 @@ class _Open:
     """A round in progress, or one whose drafted positions have not all been passed."""
 
     choice: Choice
-    key: Hashable
+    key: str
+    text: Text
     requests: list[Request]
     limits: list[int]
     counts: list[int]
+    matches: list[int]
     ends: list[int]
     pending: int
     prompt_tokens: int
@@ -45,9 +49,11 @@ class _Open:
             self.choice,
             len(self.requests),
             self.key,
+            self.text,
             [self.limits[i] for i in known],
             [self.counts[i] for i in known],
             [self.accepted[self.requests[i].index] for i in known],
+            [self.matches[i] for i in known],
             self.pending,
             self.prompt_tokens,
             self.seconds_draft,
@@ -59,7 +65,8 @@ class AutoProposer:
     """Drafts with whatever pays, or not at all.
 
     A method's own proposer is made when it is first wanted, and told then what it has missed; until then, and in every
-    round without a draft, it costs nothing.
+    round without a draft, it costs nothing. N-grams, whose index costs next to nothing, are looked up in every round:
+    how much they match is known before anything is decided.
 
     Parameters
     ----------
@@ -97,55 +104,56 @@ class AutoProposer:
         self._dropped: set[int] = set()
         self._open: _Open | None = None
         self._unsettled: list[_Open] = []
+        self._text = Text()
 
     def begin(self, requests: Sequence[Request]) -> None:
         """Nothing is made before it is wanted."""
 
     def propose(self, requests: Sequence[Request], lengths: Sequence[int]) -> Draft:
-        """Ask the controller, then the proposers it names until one of them has something."""
+        """Ask the controller, then the proposer it names."""
         self._settle()
         first = requests[0].sampling
-        key = first if all(request.sampling == first for request in requests) else None
+        key = _key_of(first) if all(request.sampling == first for request in requests) else ""
         pending = {method: self._pending(method, requests) for method in self._makers}
-        plan = self._controller.plan(
+        matches = self._matches(requests)
+        choice = self._controller.plan(
             Situation(
                 len(requests),
                 max(lengths, default=0),
                 max(request.max_new_tokens - len(request.tokens) for request in requests),
                 key,
                 pending,
+                matches,
+                self._text,
             )
         )
-        choice, draft, limits = Choice(PLAIN, 0), no_draft(len(requests)), [0] * len(requests)
+        draft, limits = no_draft(len(requests)), [0] * len(requests)
         start = self._controller.clock()
-        for planned in plan:
-            choice = planned
-            if choice.method == PLAIN:
-                break
+        if choice.method != PLAIN:
             limits = [min(length, choice.length) for length in lengths]
             draft = self._proposer(choice.method).propose(requests, limits)
             for request, limit in zip(requests, limits, strict=True):
                 if limit:
                     self._seen[choice.method][request.index] = request.position
-            if choice.method not in DETERMINISTIC or any(draft.token_ids):
-                break
-            self._controller.refund(choice)
-            choice, limits = Choice(PLAIN, 0), [0] * len(requests)
         drafted_at = self._controller.clock()
+        # A text of so many drafter tokens can be more in the target's.
+        longest = [max(pair) for pair in zip(limits, draft.counts, strict=True)]
         self._open = _Open(
             choice,
             key,
+            self._text,
             list(requests),
-            # A text of so many drafter tokens can be more in the target's.
-            [max(pair) for pair in zip(limits, draft.counts, strict=True)],
+            longest,
             draft.counts,
-            [request.position + count for request, count in zip(requests, draft.counts, strict=True)],
+            matches,
+            [request.position + _num_drawn(request, count) for request, count in zip(requests, longest, strict=True)],
             pending.get(choice.method, 0),
             max((len(request.prompt) for request in requests if not request.tokens), default=0),
             drafted_at - start,
             drafted_at,
         )
-        self._stats.rounds_by_method[choice.method] = self._stats.rounds_by_method.get(choice.method, 0) + 1
+        used = NO_DRAFT.method if choice.method == NGRAM and not any(draft.counts) else choice.method
+        self._stats.rounds_by_method[used] = self._stats.rounds_by_method.get(used, 0) + 1
         return draft
 
     def observe(self, request: int, num_draft_tokens: int, num_accepted_tokens: int) -> None:
@@ -170,8 +178,11 @@ class AutoProposer:
     def drop(self, request: int) -> None:
         """Forget a finished request."""
         self._dropped.add(request)
+        self._controller.end(next(len(each.tokens) for each in self._requests if each.index == request))
         for proposer in self._proposers.values():
             proposer.drop(request)
+        if len(self._dropped) == len(self._requests):
+            self._settle()
 
     def _proposer(self, method: str) -> Proposer:
         """Return a method's proposer, made and brought up to date if this is the first time."""
@@ -187,6 +198,14 @@ class AutoProposer:
             self._proposers[method] = proposer
         return self._proposers[method]
 
+    def _matches(self, requests: Sequence[Request]) -> list[int]:
+        """Return of each request how much of its end has occurred before."""
+        if NGRAM in self._makers:
+            proposer = self._proposer(NGRAM)
+            if isinstance(proposer, NgramProposer):
+                return proposer.match_lengths(requests)
+        return [0] * len(requests)
+
     def _pending(self, method: str, requests: Sequence[Request]) -> int:
         seen = self._seen[method]
         return max(request.position - seen.get(request.index, 0) for request in requests)
@@ -198,3 +217,13 @@ class AutoProposer:
         self._unsettled = [past for past in self._unsettled if past not in settled]
         for past in settled:
             self._controller.observe(past.outcome())
+
+
+def _num_drawn(request: Request, length: int) -> int:
+    """Return for how many positions a round may have drawn numbers that will be drawn again; none if all is greedy."""
+    return 0 if request.sampling.temperature == request.draft_sampling.temperature == 0.0 else length
+
+
+def _key_of(sampling: Sampling) -> str:
+    """Return sampling parameters as the controller keeps them apart."""
+    return f"{sampling.temperature:g} {sampling.top_k} {sampling.top_p:g} {sampling.min_p:g}"

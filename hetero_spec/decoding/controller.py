@@ -5,82 +5,105 @@ From running measurements the controller keeps
 
 * the time of a look of the target (with verification) as a function of the number of tokens it is shown;
 * each drafter's time per draft token, and per token of context that it has to catch up with;
-* at each depth, how often a draft token is kept given that the one before it was.
+* at each depth, how often a draft token is kept given that the one before it was: over all texts, and in the text at
+  hand, which begins with what the others have shown. N-grams are told apart by how long a stretch of text they match.
 
 A round with a draft of at most k tokens takes time(1 + expected length) + drafting and emits 1 + sum of products of the
-shares; the choice is the method and the k with the least time per token, or no draft. Three rules bound what can be
-lost:
+shares; the choice is the method and the k with the least time per token, what it has to catch up with spread over the
+tokens that are likely to come, or no draft. Three rules bound what can be lost:
 
-* the ledger: every round books what plain decoding would have taken for its tokens against what it took, plus one
-  percent. Drafting needs a balance that is not negative; gains count up to a cap, so that old ones do not pay for a
-  drafter that has become useless;
-* the purse: trying something other than the best choice costs expected time, which is paid from another one percent. (A
-  drafter that is behind has to catch up; where that costs more per token, it is not tried again before the next text.)
+* the ledger: every round of a text books what plain decoding would have taken for its tokens against what it took. A
+  draft that is rejected may not bring the text's losses above one percent of the tokens that it is likely to have,
+  unless it promises many times as much as it puts at stake, by what drafts have shown;
+* the purse: trying something other than the best choice costs expected time, which is paid from three quarters of a
+  percent of all time, and for what is new from the text's gains. Drafting that would pay if the text at hand were a
+  little kinder than the others is tried first, at the text's beginning, where there is little to catch up with and most
+  to gain;
 * caution: times are medians of the latest ones, so that a hiccup decides nothing. When they all move, what was not
   measured since moves with them.
 
+A controller belongs to a pair of models and a machine, not to a text: the more texts it has served, the better its
+guess at the beginning of the next. `Controller.state` is all that it knows, as JSON values.
+
 What the controller learns must not tell it anything about random numbers that are still to be used: a draft token
 behind a rejected one was drawn with the number of a position that is drawn for again. So a round is taken into account
-only once its requests have passed every position it drafted for; see `AutoProposer`.
+only once its requests have passed every position that its draft drew numbers for; see `AutoProposer`. The length of an
+n-gram's match is a function of the text alone, as the n-gram's draft is.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median_low
+from typing import Any
+
+from hetero_spec.decoding.estimates import Curve, Looks, Pool, TextShares, Times
 
 PLAIN = "none"
-# Methods whose drafts are a function of the text alone. Only behind these may another method be asked in the same
-# round: that one of the others proposed nothing may depend on random numbers which the next would use again.
-DETERMINISTIC = ("ngram",)
+NGRAM = "ngram"
+STATE_VERSION = 1
 
-_LEDGER_SHARE = 0.01
-_PURSE_SHARE = 0.01
-# In plain steps: what may be lost before anything has been gained, and how far gains count.
-_FIRST_CREDIT = 1.0
-_MOST_CREDIT = 20.0
+# Of the tokens that a text is likely to have: what may be lost on it, in plain steps; and at most so much more than the
+# same share of those that it has.
+_SHARE_AT_RISK = 0.01
+_MOST_AT_RISK = 1.5
+# How many times what is put at stake beyond that a draft must promise, to be made all the same.
+_PROMISE = 5.0
+# Of all time: what may be spent on trials; in plain steps, what there is at first and at most.
+_PURSE_SHARE = 0.0075
+_FIRST_PURSE = 0.3
 _MOST_PURSE = 5.0
+# In plain steps: how far a text's gains count, so that old ones do not pay for a drafter that has become useless.
+_MOST_CREDIT = 20.0
 # A draft must promise this much, since estimates err.
 _LEAST_GAIN = 0.01
+# Rounds between trials of what does not look promising, and of the same thing.
 _ROUNDS_BETWEEN_TRIALS = 4
-# A method's drafts that may be paid from what the others have gained.
-_FIRST_TRIES = 12
+_ROUNDS_BETWEEN_TRIES = 16
+# A method's drafts that may be paid from what a text has gained.
+_FIRST_TRIES = 8
+# Standard deviations by which a text may be thought kinder than the others are.
+_OPTIMISM = 1.0
 # Tokens over which catching up is thought to pay, at most.
 _HORIZON = 128
-# Share of a plain step that each token more in a look costs, until it has been measured.
-_FIRST_SLOPE = 0.05
-# Share of a plain step that a token of a prompt costs, likewise.
+# Share of a plain step that a token of a prompt costs, until it has been measured.
 _FIRST_READING = 0.1
 # Share of a plain step that a draft token costs, likewise, where nothing is known of the drafter.
-_FIRST_RATIO = {"ngram": 0.005}
+_FIRST_RATIO = {NGRAM: 0.005}
 _DEFAULT_RATIO = 0.25
-_FIRST_SHARE = 0.6
-# Times: how many count, how old (in rounds) they may be if there are others, how many must agree that something has
-# moved, by how much, and how far the supposition that other things moved with it may go.
-_WINDOW = 25
-_LEAST_TIMES = 2
-_MOST_AGE = 256
-_NUM_MOVED = 5
-_SHIFT = 1.25
-_MOST_SUPPOSED = 4.0
-# Shares: what an observation makes of the weight of those before it (in the slow and in the quick average), what a
-# round without one does down to a least weight, the weight of what was supposed before any, and how many standard
-# deviations apart the averages must be to say that the share has changed.
-_SLOW, _QUICK = 0.995, 0.95
-_FADING = 0.998
-_LEAST_WEIGHT = 4.0
-_PRIOR_WEIGHT = 2.0
-_UNLIKELY = 3.0
+# Share of draft tokens that are kept, likewise: of models, and of n-grams by the least length of their match. (Measured
+# once on texts of SmolLM2, chat, code, tables and summaries: 0.5 of 2 tokens, 0.67 of 3, 0.7 of 4 to 7, 0.92 of more.)
+_FIRST_SHARE = 0.5
+_MATCHES = ((8, 0.8), (4, 0.65), (3, 0.6), (1, 0.5))
 # Lengths that are priced, and how far beyond the depths that have been seen.
 _MOST_TOKENS = 16
-_LENGTHENING = 2
+_LENGTHENING = 3
 # Context tokens that a drafter is behind in ordinary rounds.
 _ORDINARY_PENDING = 4
+# Lengths of texts that are remembered.
+_NUM_LENGTHS = 15
+_NUM_READ = 25
+
+
+@dataclass(eq=False)
+class Text:
+    """What is known of one text in progress, or of all texts of a batch together.
+
+    Attributes
+    ----------
+    saved : float
+        Plain steps that have been saved so far; negative: lost.
+    num_tokens : float
+        Tokens emitted so far, on average over its requests.
+    """
+
+    saved: float = 0.0
+    num_tokens: float = 0.0
+    shares: dict[tuple[str, int, str], TextShares] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,17 +118,23 @@ class Situation:
         No draft may be longer.
     remaining : int
         Most tokens that a request may still emit.
-    key : hashable
+    key : str
         Sampling parameters; acceptance is kept apart for each.
     pending : mapping
         Of each drafting method, how many tokens of context its drafter has yet to see.
+    matches : sequence of int
+        Of each request, how many of its last tokens have occurred before in this order; 0: too few for an n-gram.
+    text : Text
+        What is known of the text or texts.
     """
 
     num_requests: int
     max_length: int
     remaining: int
-    key: Hashable
+    key: str
     pending: Mapping[str, int]
+    matches: Sequence[int]
+    text: Text
 
 
 @dataclass(frozen=True)
@@ -116,16 +145,22 @@ class Choice:
     ----------
     method : str
     length : int
+    stake : float
+        What is lost, in plain steps, if nothing of the draft is kept; booked as lost until it is known better.
     trial_cost : float
-        Of a choice made to learn something: the seconds taken out of the purse for it.
+        Of a choice made to learn something: the plain steps taken out of the purse for it.
     best : float
-        Then, the seconds per token of what would have been chosen.
+        Then, the plain steps per token of what would have been chosen.
     """
 
     method: str
     length: int
+    stake: float = 0.0
     trial_cost: float = 0.0
     best: float = 0.0
+
+
+NO_DRAFT = Choice(PLAIN, 0)
 
 
 @dataclass
@@ -135,11 +170,13 @@ class Round:
     Attributes
     ----------
     choice : Choice
-        What was done; a method that had nothing to propose is not named here.
+        What was done.
     num_requests : int
-    key : hashable
-    limits, counts, accepted : sequence of int
-        Of each request that went on: the longest its draft could have been, how long it was, how much was kept.
+    key : str
+    text : Text
+    limits, counts, accepted, matches : sequence of int
+        Of each request that went on: the longest its draft could have been, how long it was, how much was kept; its
+        match as in `Situation`.
     pending : int
         Tokens of context that the drafter caught up with.
     prompt_tokens : int
@@ -150,10 +187,12 @@ class Round:
 
     choice: Choice
     num_requests: int
-    key: Hashable
+    key: str
+    text: Text
     limits: Sequence[int]
     counts: Sequence[int]
     accepted: Sequence[int]
+    matches: Sequence[int]
     pending: int
     prompt_tokens: int
     seconds_draft: float
@@ -183,66 +222,113 @@ class Controller:
         self.methods = tuple(methods)
         self.clock = clock
         self._ratios = {**_FIRST_RATIO, **(cost_ratios or {})}
-        self._looks = _Looks()
-        self._steps: dict[tuple[str, int], _Times] = {}
-        self._catching_up: dict[str, _Times] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._looks = Looks()
+        self._steps: dict[tuple[str, int], Times] = {}
+        self._catching_up: dict[str, Times] = {}
         # Seconds and prompt tokens of the latest rounds in which the target read one.
-        self._read: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
-        self._shares: dict[tuple[str, Hashable], _Depths] = {}
-        self._tries: dict[tuple[str, Hashable], int] = {}
+        self._read: deque[tuple[float, int]] = deque(maxlen=_NUM_READ)
+        # Of each method, class of match and sampling.
+        self._pools: dict[tuple[str, int, str], Pool] = {}
         self._last_used: dict[str, int] = {}
         self._round = 0
         self._last_trial = 0
-        self._balance: float | None = None
-        self._purse = 0.0
+        # In plain steps.
+        self._purse = _FIRST_PURSE
+        self._lengths: deque[float] = deque(maxlen=_NUM_LENGTHS)
         # Longer looks have moved; whether plain ones have, has to be seen.
         self._must_look_plainly = False
 
-    def plan(self, situation: Situation) -> list[Choice]:
-        """Return what to try, in this order, until one of them proposes something; empty or PLAIN is no draft."""
+    def state(self) -> dict[str, Any]:
+        """Return everything learnt so far, as JSON values.
+
+        What is known of texts in progress alone is not among it; what they have taught about texts in general is.
+        """
+        return {
+            "version": STATE_VERSION,
+            "methods": list(self.methods),
+            "looks": self._looks.state(),
+            "steps": [[*key, times.state()] for key, times in self._steps.items()],
+            "catching_up": [[method, times.state()] for method, times in self._catching_up.items()],
+            "read": [list(pair) for pair in self._read],
+            "pools": [[*key, pool.state()] for key, pool in self._pools.items()],
+            "last_used": dict(self._last_used),
+            "round": self._round,
+            "last_trial": self._last_trial,
+            "purse": self._purse,
+            "lengths": list(self._lengths),
+            "must_look_plainly": self._must_look_plainly,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Know what another controller knew, and nothing else.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state` returned, possibly by way of JSON. Methods that this one may not choose are of no account.
+
+        Raises
+        ------
+        ValueError   a state of another version, or no state
+        """
+        version = state.get("version")
+        if version != STATE_VERSION:
+            raise ValueError(f"Controller: state must be of version {STATE_VERSION}, got {version!r}")
+        self._forget()
+        try:
+            self._looks = Looks(state["looks"])
+            self._steps = {(method, int(size)): Times(times) for method, size, times in state["steps"]}
+            self._catching_up = {method: Times(times) for method, times in state["catching_up"]}
+            self._read.extend((float(seconds), int(tokens)) for seconds, tokens in state["read"])
+            self._pools = {(method, int(kind), key): Pool(sums) for method, kind, key, sums in state["pools"]}
+            self._last_used = {str(label): int(at) for label, at in state["last_used"].items()}
+            self._round, self._last_trial = int(state["round"]), int(state["last_trial"])
+            self._purse = float(state["purse"])
+            self._lengths.extend(float(length) for length in state["lengths"])
+            self._must_look_plainly = bool(state["must_look_plainly"])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            self._forget()
+            raise ValueError(f"Controller: state must be what a controller's state returned, got {error!r}") from error
+
+    def plan(self, situation: Situation) -> Choice:
+        """Return what to do."""
         self._round += 1
         size = situation.num_requests
         curve = self._looks.curve(size)
-        if curve is None or situation.max_length < 1 or self._must_look_plainly:
-            return []
+        if curve is None or curve.times[0] <= 0.0 or situation.max_length < 1 or self._must_look_plainly:
+            self._last_used[PLAIN] = self._round
+            return NO_DRAFT
         plain = curve.times[0]
-        if self._balance is None:
-            self._balance = _FIRST_CREDIT * plain
-        lengths = {method: self._offers(method, situation, curve) for method in self.methods}
-        offers = sorted(
-            (min(of_method, key=lambda offer: offer.per_token) for of_method in lengths.values()),
-            key=lambda offer: offer.per_token,
-        )
-        plain_per_token = plain / size
-        chosen: list[_Offer] = []
-        if self._balance >= 0.0:
-            for offer in offers:
-                if offer.per_token > plain_per_token * (1.0 - _LEAST_GAIN):
-                    break
-                chosen.append(offer)
-                if offer.choice.method not in DETERMINISTIC:
-                    break
-        best = min([plain_per_token, *(offer.per_token for offer in chosen)])
-        trial = self._trial(size, situation.key, plain, offers, chosen, lengths, best)
+        left = self._tokens_left(situation)
+        lengths = {method: self._offers(method, situation, curve, left) for method in self.methods}
+        chosen = _NOTHING
+        best = plain / size
+        for offer in (offer for offers in lengths.values() for offer in offers):
+            pays = offer.per_token < min(best, plain / size * (1.0 - _LEAST_GAIN))
+            if pays and self._may(offer, situation, plain, left):
+                chosen, best = offer, offer.per_token
+        trial = self._trial(situation, plain, left, chosen, lengths, best)
         if trial is not None:
-            self._last_trial = self._round
-            self._last_used[trial.label] = self._round
-            if trial.choice.method == PLAIN:
-                return [trial.choice]
-            # A deterministic trial that proposes nothing has cost nothing: go on with what is best.
-            rest = chosen if trial.choice.method in DETERMINISTIC else []
-            return [trial.choice, *(o.choice for o in rest if o.choice.method != trial.choice.method)]
-        self._last_used[chosen[-1].choice.method if chosen else PLAIN] = self._round
-        return [offer.choice for offer in chosen]
-
-    def refund(self, choice: Choice) -> None:
-        """Take back a trial that did not take place."""
-        self._purse += choice.trial_cost
+            if not trial.is_hopeful:
+                self._last_trial = self._round
+            chosen = trial
+        self._last_used[chosen.label] = self._round
+        if chosen.choice.method == PLAIN:
+            return chosen.choice
+        stake = max(0.0, chosen.seconds - plain) / plain
+        situation.text.saved -= stake
+        return replace(chosen.choice, stake=stake)
 
     def observe(self, outcome: Round) -> None:
         """Learn from a round."""
         method, size = outcome.choice.method, outcome.num_requests
         longest = max(outcome.counts, default=0)
+        if method == NGRAM and not longest:
+            method = PLAIN  # what was meant was not done
+        outcome.text.saved += outcome.choice.stake
         before = self._looks.curve(size)
         if outcome.prompt_tokens:
             self._read.append((outcome.seconds_rest, outcome.prompt_tokens))
@@ -250,93 +336,207 @@ class Controller:
             shift = self._looks.add(size, longest + 1, outcome.seconds_rest, self._round)
             if shift is not None:
                 self._follow(shift, method)
+                # What was booked while the old times were believed in was booked wrongly.
+                outcome.text.saved = max(outcome.text.saved, 0.0)
                 self._must_look_plainly = longest > 0
             elif longest == 0:
                 self._must_look_plainly = False
         if method != PLAIN:
             self._learn_drafting(outcome, longest, None if before is None else before.times[0])
+        if not outcome.accepted:
+            return
+        tokens = sum(outcome.accepted) / len(outcome.accepted) + 1.0
+        outcome.text.num_tokens += tokens
         curve = self._looks.curve(size)
-        if curve is None or not outcome.accepted:
+        if curve is None or curve.times[0] <= 0.0:
             return
         plain = curve.times[0]
-        tokens = sum(outcome.accepted) / len(outcome.accepted) + 1.0
         # Both sides are booked at the prices they usually have: a hiccup is nobody's fault. Catching up is not usual.
         seconds = plain if outcome.prompt_tokens else curve.at(longest + 1.0)
         if method != PLAIN:
             usual = max(longest, 1) * self._step_time(method, size, plain)
             is_usual = outcome.pending <= 2 * _ORDINARY_PENDING
             seconds += usual if is_usual else max(outcome.seconds_draft, usual)
+        steps = seconds / plain
         if outcome.choice.trial_cost:
             # The purse pays what it was, not what it was thought to be.
-            self._purse += outcome.choice.trial_cost - max(0.0, seconds - tokens * size * outcome.choice.best)
-        gain = tokens * plain - seconds + _LEDGER_SHARE * seconds
-        balance = _FIRST_CREDIT * plain if self._balance is None else self._balance
-        self._balance = min(balance + gain, _MOST_CREDIT * plain)
-        self._purse = min(self._purse + _PURSE_SHARE * seconds, _MOST_PURSE * plain)
+            self._purse += outcome.choice.trial_cost - max(0.0, steps - tokens * size * outcome.choice.best)
+        outcome.text.saved = min(outcome.text.saved + tokens - steps, _MOST_CREDIT)
+        self._purse = min(self._purse + _PURSE_SHARE * steps, _MOST_PURSE)
 
-    def _offers(self, method: str, situation: Situation, curve: _Curve) -> list[_Offer]:
-        """Price every length of a method."""
+    def end(self, num_tokens: float) -> None:
+        """Note how many tokens a text has come to."""
+        self._lengths.append(float(num_tokens))
+
+    def _tokens_left(self, situation: Situation) -> float:
+        """Return how many tokens the text will probably have yet, rather few than many."""
+        known = sorted(self._lengths)
+        usual = known[len(known) // 4] if known else math.inf
+        so_far = situation.text.num_tokens
+        return max(1.0, min(situation.remaining, max(usual - so_far, so_far / 2.0)))
+
+    def _may(self, offer: _Offer, situation: Situation, plain: float, left: float) -> bool:
+        """Whether what a draft puts at stake can be lost."""
+        text = situation.text
+        room = _SHARE_AT_RISK * text.num_tokens + min(_SHARE_AT_RISK * left, _MOST_AT_RISK) + text.saved
+        lacking = (offer.seconds - plain) / plain - room
+        if lacking <= 0.0:
+            return True
+        size = situation.num_requests
+        promised = (1.0 - offer.per_token * size / plain) * min(left, _HORIZON) * offer.evidence
+        return promised >= _PROMISE * lacking
+
+    def _offers(self, method: str, situation: Situation, curve: Curve, left: float) -> list[_Offer]:
+        """Price every length of a method; nothing where it has nothing to propose."""
         size, plain = situation.num_requests, curve.times[0]
-        shares = self._shares.get((method, situation.key)) or _Depths()
+        kinds = [_kind_of(match) for match in situation.matches if match] if method == NGRAM else [0] * size
+        if not kinds:
+            return []
+        laws = [(kinds.count(kind), self._shares(method, kind, situation)) for kind in sorted(set(kinds))]
         step = self._step_time(method, size, plain)
         extra = self._catch_up_time(method, max(0, situation.pending[method] - _ORDINARY_PENDING), plain)
-        horizon = size * max(1, min(situation.remaining, _HORIZON))
+        horizon = size * min(left, _HORIZON)
         offers: list[_Offer] = []
-        tokens = reached = kept = 1.0
+        tokens, hopeful = float(size), float(size)
+        reached = 1.0
         length = 0.0
-        # One step beyond what is known at a time: what is supposed may be wrong.
-        for share, drafted in shares.up_to(min(situation.max_length, _MOST_TOKENS, len(shares.kept) + _LENGTHENING)):
-            kept *= share
-            reached *= drafted
-            tokens += kept
+        products = [1.0] * len(laws)
+        for depth in range(min(len(law.kept) for _, law in laws)):
+            for place, (count, law) in enumerate(laws):
+                products[place] *= law.kept[depth]
+                tokens += count * products[place]
+                hopeful += count * products[place] * law.optimism
+            reached *= max(law.drafted[depth] for _, law in laws)
             length += reached
             seconds = curve.at(1.0 + length) + step * max(1.0, length)
-            per_token = seconds / (size * tokens) + extra / horizon
-            offers.append(_Offer(Choice(method, len(offers) + 1), per_token, seconds + extra, size * tokens, method))
+            spread = extra / horizon
+            choice = Choice(method, depth + 1)
+            offers.append(
+                _Offer(
+                    choice,
+                    method,
+                    seconds / tokens + spread,
+                    seconds / hopeful + spread,
+                    seconds + extra,
+                    tokens,
+                    min(law.evidence for _, law in laws),
+                )
+            )
         return offers
+
+    def _shares(self, method: str, kind: int, situation: Situation) -> _Law:
+        """Return what is expected of a method's drafts in this text."""
+        pool = self._pools.get((method, kind, situation.key))
+        num_known = len(pool.sums) if pool is not None else 0
+        own = situation.text.shares.get((method, kind, situation.key))
+        first = self._first_share(method, kind, situation.key)
+        # What is supposed of n-grams has been measured elsewhere, and is something to go by.
+        seen = (0.0 if pool is None else pool.num_seen) + (_FIRST_TRIES / 2 if method == NGRAM else 0.0)
+        law = _Law([], [], 1.0, min(1.0, seen / _FIRST_TRIES))
+        if pool is None:
+            pool = Pool()
+        priors = pool.shares(first)
+        # Few steps beyond what is known at a time: what is supposed may be wrong.
+        for depth in range(min(situation.max_length, _MOST_TOKENS, num_known + _LENGTHENING)):
+            kept, drafted = next(priors)
+            weight = 0.0
+            if own is not None and depth < len(own.depths):
+                share, reach = own.depths[depth]
+                kept, drafted, weight = share.mean(kept), reach.mean(drafted), share.counted[1]
+            if depth == 0:
+                deviation = math.sqrt(kept * (1.0 - kept) / (min(pool.num_seen, 4.0) + weight + 1.0))
+                law.optimism = min(1.0, kept + _OPTIMISM * deviation) / kept if kept > 0.0 else 1.0
+            law.kept.append(kept)
+            law.drafted.append(drafted)
+        return law
+
+    def _first_share(self, method: str, kind: int, key: str) -> float:
+        """Return the share kept that is supposed before any draft was made."""
+        if method == NGRAM:
+            return next(share for number, (_, share) in enumerate(_MATCHES) if number == kind)
+        # All models that draft are one and the same: what one method has shown goes for another.
+        known = [
+            (pool.num_seen, next(pool.shares(_FIRST_SHARE))[0])
+            for (name, _, other), pool in self._pools.items()
+            if name not in (NGRAM, method) and other == key and pool.num_seen
+        ]
+        total = sum(weight for weight, _ in known)
+        return sum(weight * share for weight, share in known) / total if total else _FIRST_SHARE
 
     def _trial(
         self,
-        size: int,
-        key: Hashable,
+        situation: Situation,
         plain: float,
-        offers: Sequence[_Offer],
-        chosen: Sequence[_Offer],
+        left: float,
+        chosen: _Offer,
         lengths: Mapping[str, Sequence[_Offer]],
         best: float,
     ) -> _Offer | None:
-        """Return what to try out of turn, or None: what was used longest ago, if the purse can pay for it."""
-        if self._round - self._last_trial < _ROUNDS_BETWEEN_TRIALS:
-            return None
-        names = {offer.choice.method for offer in chosen}
-        candidates = [offer for offer in offers if offer.choice.method not in names]
-        if chosen:
-            candidates.append(_Offer(Choice(PLAIN, 0), plain / size, plain, float(size), PLAIN))
-            method, length = chosen[-1].choice.method, chosen[-1].choice.length
-            candidates += [replace(longer, label=f"longer {method}") for longer in lengths[method][length : length + 1]]
-        assert self._balance is not None
-        for offer in sorted(candidates, key=lambda offer: self._last_used.get(offer.label, -1)):
-            cost = max(0.0, offer.seconds - offer.tokens * best)
-            loss = max(0.0, offer.seconds - offer.tokens * plain / size)
-            is_new = offer.choice.method != PLAIN and self._tries.get((offer.choice.method, key), 0) < _FIRST_TRIES
-            if is_new and cost <= self._balance - _FIRST_CREDIT * plain:
+        """Return what to try out of turn, if the purse can pay for it.
+
+        First whatever would be best if this text were kinder than others, then what was used longest ago.
+        """
+        size = situation.num_requests
+        hopes = [
+            replace(offer, is_hopeful=True)
+            for method, offers in lengths.items()
+            if method != chosen.choice.method
+            for offer in offers[:2]
+            if offer.hoped < best * (1.0 - _LEAST_GAIN)
+        ]
+        candidates = sorted(hopes, key=lambda offer: offer.hoped)
+        if self._round - self._last_trial >= _ROUNDS_BETWEEN_TRIALS:
+            others = [
+                offers[0]
+                for method, offers in lengths.items()
+                if offers and method != chosen.choice.method and self._is_due(method)
+            ]
+            if chosen is not _NOTHING:
+                if self._is_due(PLAIN):
+                    others.append(_Offer(NO_DRAFT, PLAIN, plain / size, plain / size, plain, float(size)))
+                method, length = chosen.choice.method, chosen.choice.length
+                others += [replace(offer, label=f"longer {method}") for offer in lengths[method][length : length + 1]]
+            candidates += sorted(others, key=lambda offer: self._last_used.get(offer.label, -1))
+        for offer in candidates:
+            cost = max(0.0, offer.seconds - offer.tokens * best) / plain
+            if offer.choice.method != PLAIN and not self._may(offer, situation, plain, left):
+                continue
+            if offer.is_hopeful and self._is_new(offer.choice.method, situation.key) and cost <= situation.text.saved:
                 # A newcomer is paid from what the others have gained: later, its drafter would be further behind.
                 return offer
-            if cost <= self._purse and (offer.choice.method == PLAIN or loss <= self._balance):
+            if cost <= self._purse:
                 self._purse -= cost
-                return replace(offer, choice=replace(offer.choice, trial_cost=cost, best=best))
+                return replace(offer, choice=replace(offer.choice, trial_cost=cost, best=best / plain))
         return None
+
+    def _is_new(self, method: str, key: str) -> bool:
+        pool = self._pools.get((method, 0, key))
+        return method != NGRAM and (pool is None or pool.num_seen < _FIRST_TRIES)
+
+    def _is_due(self, label: str) -> bool:
+        return self._round - self._last_used.get(label, -_ROUNDS_BETWEEN_TRIES) >= _ROUNDS_BETWEEN_TRIES
 
     def _learn_drafting(self, outcome: Round, longest: int, plain: float | None) -> None:
         method = outcome.choice.method
-        if longest or method not in DETERMINISTIC:
-            shares = self._shares.setdefault((method, outcome.key), _Depths())
-            shares.add(outcome.limits, outcome.counts, outcome.accepted, self._round)
-            self._tries[method, outcome.key] = self._tries.get((method, outcome.key), 0) + 1
+        kinds = [_kind_of(match) if method == NGRAM else 0 for match in outcome.matches]
+        for kind in sorted(set(kinds)):
+            # Where n-grams had nothing to propose there was no draft.
+            own = [i for i, other in enumerate(kinds) if other == kind and (method != NGRAM or outcome.matches[i])]
+            if not own:
+                continue
+            place = (method, kind, outcome.key)
+            pool = self._pools.setdefault(place, Pool())
+            shares = outcome.text.shares.get(place) or outcome.text.shares.setdefault(place, pool.open())
+            shares.add(
+                [outcome.limits[i] for i in own],
+                [outcome.counts[i] for i in own],
+                [outcome.accepted[i] for i in own],
+                self._round,
+            )
         steps = max(longest, 1)
         extra = max(0, outcome.pending - _ORDINARY_PENDING)
-        times = self._steps.setdefault((method, outcome.num_requests), _Times())
-        if extra <= _ORDINARY_PENDING:
+        times = self._steps.setdefault((method, outcome.num_requests), Times())
+        if method == NGRAM or extra <= _ORDINARY_PENDING:
             times.add(outcome.seconds_draft / steps, self._round)
             return
         relative = self._reading_time(plain) / plain if plain else _FIRST_READING
@@ -346,7 +546,7 @@ class Controller:
             known = outcome.seconds_draft / (steps + extra * relative)
             times.add(known, self._round)
         reading_time = max(0.0, outcome.seconds_draft - steps * known) / extra
-        self._catching_up.setdefault(method, _Times()).add(reading_time, self._round)
+        self._catching_up.setdefault(method, Times()).add(reading_time, self._round)
 
     def _step_time(self, method: str, size: int, plain: float) -> float:
         sizes = [known for name, known in self._steps if name == method]
@@ -358,7 +558,7 @@ class Controller:
         return self._ratios.get(method, _DEFAULT_RATIO) * plain
 
     def _catch_up_time(self, method: str, num_tokens: int, plain: float) -> float:
-        if not num_tokens or method in DETERMINISTIC:
+        if not num_tokens or method == NGRAM:
             return 0.0
         known = self._catching_up.get(method)
         if known is not None and known.estimate is not None:
@@ -377,202 +577,42 @@ class Controller:
         for (name, _), times in self._steps.items():
             if name != method:
                 times.scale(shift)
-        if self._balance is not None:
-            # What was booked while the old times were believed in was booked wrongly.
-            self._balance = max(self._balance * shift, 0.0)
-        self._purse *= shift
+
+
+@dataclass
+class _Law:
+    """What is expected of drafts: shares kept and drafted at each depth.
+
+    How many times the first share might be what it is thought to be (optimism), and which part of what all of them
+    promise has been shown by drafts (evidence).
+    """
+
+    kept: list[float]
+    drafted: list[float]
+    optimism: float
+    evidence: float
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """A choice and what it is expected to take and to give."""
+    """A choice and what it is expected to take and to give: seconds per token, the same if the text is a kind one."""
 
     choice: Choice
+    label: str
     per_token: float
+    hoped: float
     seconds: float
     tokens: float
-    label: str
+    evidence: float = 1.0
+    is_hopeful: bool = False
 
 
-class _Times:
-    """The latest times of one thing."""
-
-    def __init__(self) -> None:
-        self._latest: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
-        self._is_supposed = False
-        self.estimate: float | None = None
-
-    @property
-    def num_measured(self) -> int:
-        return len(self._latest)
-
-    def add(self, seconds: float, now: int) -> float | None:
-        """Add a time; return by how much the last few say that it has moved, if they all do."""
-        shift = None
-        if self._is_supposed:  # Now it is known.
-            self._latest.clear()
-            self._is_supposed = False
-        self._latest.append((now, seconds))
-        while len(self._latest) > _LEAST_TIMES and self._latest[0][0] < now - _MOST_AGE:
-            self._latest.popleft()
-        times = [time for _, time in self._latest]
-        if len(times) >= 2 * _NUM_MOVED:
-            before, last = median_low(times[:-_NUM_MOVED]), times[-_NUM_MOVED:]
-            if before > 0.0 and (min(last) > before * _SHIFT or max(last) * _SHIFT < before):
-                shift = median_low(last) / before
-                while len(self._latest) > _NUM_MOVED:
-                    self._latest.popleft()
-                times = last
-        self.estimate = median_low(times)
-        return shift
-
-    def scale(self, factor: float) -> None:
-        """Suppose that it has moved."""
-        if self.estimate is not None:
-            measured = median_low([seconds for _, seconds in self._latest])
-            self._is_supposed = True
-            supposed = self.estimate * factor
-            self.estimate = min(max(supposed, measured / _MOST_SUPPOSED), measured * _MOST_SUPPOSED)
+_NOTHING = _Offer(NO_DRAFT, PLAIN, math.inf, math.inf, 0.0, 1.0)
 
 
-class _Looks:
-    """Time of a look of the target over so many tokens a request, for so many requests."""
-
-    def __init__(self) -> None:
-        self._times: dict[int, dict[int, _Times]] = {}
-
-    def add(self, size: int, width: int, seconds: float, now: int) -> float | None:
-        """Add a time; return by how much everything seems to have moved."""
-        shift = self._times.setdefault(size, {}).setdefault(width, _Times()).add(seconds, now)
-        if shift is not None:
-            for other_size, by_width in self._times.items():
-                for other_width, times in by_width.items():
-                    if (other_size, other_width) != (size, width):
-                        times.scale(shift)
-        return shift
-
-    def curve(self, size: int) -> _Curve | None:
-        """Return the time of a look as a function of its width; None before the first plain ones."""
-        usable = [known for known, by_width in self._times.items() if 1 in by_width and by_width[1].num_measured >= 2]
-        if not usable:
-            return None
-        by_width = self._times[min(usable, key=lambda known: abs(known - size))]
-        base = by_width[1].estimate
-        assert base is not None
-        curve = _Curve([1], [base], _FIRST_SLOPE * base)
-        for width in sorted(by_width):
-            estimate = by_width[width].estimate
-            if width == 1 or estimate is None:
-                continue
-            if by_width[width].num_measured == 1:
-                # The first time of a width may be that of getting ready for it.
-                supposed = curve.at(width)
-                estimate = min(estimate, (estimate + supposed) / 2.0)
-            curve.widths.append(width)
-            curve.times.append(estimate)
-        curve.times = _rising(curve.times, [by_width[width].num_measured for width in curve.widths])
-        return curve
-
-
-@dataclass
-class _Curve:
-    """Points joined by lines; beyond the last it goes on as before it, or with `slope` after a single one."""
-
-    widths: list[int]
-    times: list[float]
-    slope: float
-
-    def at(self, width: float) -> float:
-        if len(self.widths) == 1:
-            return self.times[0] + self.slope * (width - self.widths[0])
-        right = min(max(bisect_left(self.widths, width), 1), len(self.widths) - 1)
-        left = right - 1
-        slope = (self.times[right] - self.times[left]) / (self.widths[right] - self.widths[left])
-        return self.times[left] + slope * (width - self.widths[left])
-
-
-def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the nearest values that never fall: neighbours in the wrong order share their mean."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values, weights, strict=True):
-        block = (value, float(weight), 1)
-        while blocks and blocks[-1][0] > block[0]:
-            mean, before, count = blocks.pop()
-            total = before + block[1]
-            block = ((mean * before + block[0] * block[1]) / total, total, count + block[2])
-        blocks.append(block)
-    return [value for value, _, count in blocks for _ in range(count)]
-
-
-class _Share:
-    """A share that may change: a slow average, and a quick one that replaces it when the two cannot both be right."""
-
-    def __init__(self, now: int) -> None:
-        self._slow, self._quick = _Average(_SLOW), _Average(_QUICK)
-        self._last = now
-
-    def add(self, is_kept: bool, now: int) -> None:
-        # What was seen long ago is worth a few observations, so that a few new ones can overrule it.
-        for average in (self._slow, self._quick):
-            average.fade(now - self._last)
-            average.add(is_kept)
-        self._last = now
-        share = self._slow.mean(0.5, 1.0)
-        if abs(self._quick.mean(share, 1.0) - share) > _UNLIKELY * math.sqrt(share * (1.0 - share) / self._quick.total):
-            self._slow.kept, self._slow.total = self._quick.kept, self._quick.total
-
-    def mean(self, prior: float) -> float:
-        return self._slow.mean(prior, _PRIOR_WEIGHT)
-
-
-@dataclass
-class _Average:
-    """An average in which each observation counts `memory` times as much as the one after it."""
-
-    memory: float
-    kept: float = 0.0
-    total: float = 0.0
-
-    def fade(self, rounds: int) -> None:
-        faded = max(_FADING**rounds, min(1.0, _LEAST_WEIGHT / max(self.total, 1e-9)))
-        self.kept *= faded
-        self.total *= faded
-
-    def add(self, is_kept: bool) -> None:
-        self.kept = self.kept * self.memory + is_kept
-        self.total = self.total * self.memory + 1.0
-
-    def mean(self, prior: float, weight: float) -> float:
-        return (self.kept + weight * prior) / (self.total + weight)
-
-
-@dataclass
-class _Depths:
-    """At each depth: how often a token was kept, and how often one was drafted, if the one before it was."""
-
-    kept: list[_Share] = field(default_factory=list)
-    drafted: list[_Share] = field(default_factory=list)
-
-    def add(self, limits: Sequence[int], counts: Sequence[int], accepted: Sequence[int], now: int) -> None:
-        for _ in range(max(limits, default=0) - len(self.kept)):
-            self.kept.append(_Share(now))
-            self.drafted.append(_Share(now))
-        for limit, num_accepted in zip(limits, accepted, strict=True):
-            for depth in range(min(limit, num_accepted + 1)):
-                self.kept[depth].add(num_accepted > depth, now)
-        # A batch's drafts run side by side: the longest is what takes time.
-        longest = max(counts, default=0)
-        for depth in range(min(max(limits, default=0), longest + 1)):
-            self.drafted[depth].add(longest > depth, now)
-
-    def up_to(self, num_depths: int) -> Iterator[tuple[float, float]]:
-        """Share kept and share drafted at each depth; what is not known is taken from the depth before."""
-        kept, drafted = _FIRST_SHARE, 1.0
-        for depth in range(num_depths):
-            if depth < len(self.kept):
-                kept = self.kept[depth].mean(kept)
-                drafted = self.drafted[depth].mean(drafted)
-            yield kept, drafted
+def _kind_of(match: int) -> int:
+    """Return the class of an n-gram's match: the longer, the lower."""
+    return next(number for number, (least, _) in enumerate(_MATCHES) if match >= least or number == len(_MATCHES) - 1)
 
 
 def size_ratio(drafter_size: float, target_size: float) -> float:

@@ -11,6 +11,8 @@ from hetero_spec.decoding.protocols import Drafter, Target
 from hetero_spec.decoding.request import Request
 from hetero_spec.decoding.stats import DecodingStats
 
+_LONGEST_MATCH = 16
+
 
 class NgramProposer:
     """Looks the end of a request's own text up in that text, prompt included, and proposes what came next.
@@ -61,6 +63,13 @@ class NgramProposer:
         """Copy what followed, going on in the copy itself where it reaches the end of the text."""
         with self._stats.timed("seconds_drafter"):
             return Draft([self._copy(request, length) for request, length in zip(requests, lengths, strict=True)])
+
+    def match_lengths(self, requests: Sequence[Request]) -> list[int]:
+        """Return of each request how much of its end stands before the place that it would copy from.
+
+        Up to 16 tokens; 0 where it would propose nothing. A draft is the likelier kept, the longer its match.
+        """
+        return [self._histories[request.index].match_length() for request in requests]
 
     def commit(self, request: int, num_accepted_tokens: int, emitted: Sequence[int]) -> None:
         """Index what was emitted."""
@@ -129,6 +138,15 @@ class _History:
     def find(self) -> int | None:
         """Return the place after the last earlier occurrence of the longest known end of the text."""
         return next((self._places[ngram] for ngram in self._last() if ngram in self._places), None)
+
+    def match_length(self) -> int:
+        """Return how many of the last tokens stand in the same order before that place; 0 where there is none."""
+        place, end = self.find(), len(self.tokens)
+        if place is None:
+            return 0
+        longest = min(place, _LONGEST_MATCH)
+        pairs = zip(self.tokens[place - longest : place], self.tokens[end - longest : end], strict=True)
+        return next((length for length, (old, new) in enumerate(reversed(list(pairs))) if old != new), longest)
 
     def _last(self) -> list[tuple[int, ...]]:
         """Return the n-grams that end the text, longest first."""

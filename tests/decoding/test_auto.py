@@ -8,8 +8,9 @@ import pytest
 from torch import Tensor
 
 from hetero_spec.decoding import SpeculativeDecoder
+from hetero_spec.decoding import controller as controller_module
 from hetero_spec.decoding.auto import AutoProposer
-from hetero_spec.decoding.controller import Choice, Controller, Round, Situation
+from hetero_spec.decoding.controller import NO_DRAFT, Choice, Controller, Round, Situation
 from hetero_spec.decoding.proposers import Draft
 from tests.decoding.pairs import CHARACTERS, agreeing_drafter, counts_of, exact_law, make_map, make_pair
 from tests.decoding.toys import LawDrafter, LawSequences, LawTarget, law_of_context
@@ -127,7 +128,9 @@ def test_switching_does_not_change_the_text(temperature: float, verify: str) -> 
         assert decoder.stats.accepted > 0
 
 
-def test_the_law_of_the_output_is_the_targets() -> None:
+def test_the_law_of_the_output_is_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Let so short texts put something at stake.
+    monkeypatch.setattr(controller_module, "_PROMISE", 0.0)
     target, _ = make_pair()
     clock = Clock()
     timed(target, clock, 0.95, 0.05)
@@ -143,6 +146,7 @@ def test_the_law_of_the_output_is_the_targets() -> None:
 
 def test_the_law_test_rejects_a_choice_made_by_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     # Negative control: drafts that do not please are taken back, and the target goes on alone.
+    monkeypatch.setattr(controller_module, "_PROMISE", 0.0)
     target, _ = make_pair()
     likeliest = int(target.law((0, 2)).argmax())
     propose = AutoProposer.propose
@@ -167,37 +171,37 @@ def _warmer(probs: np.ndarray) -> np.ndarray:
 
 
 class Scripted(Controller):
-    """Plans what it is told, and remembers what it was told of it and when."""
+    """Plans what it is told (n-grams only where they match), and remembers what it was told of it and when."""
 
-    def __init__(self, plans: Sequence[Sequence[Choice]]) -> None:
+    def __init__(self, plans: Sequence[Choice]) -> None:
         super().__init__(("tli", "ngram"), clock=Clock())
-        self.plans = [list(plan) for plan in plans]
+        self.plans = list(plans)
         self.situations: list[Situation] = []
         self.outcomes: list[tuple[int, Round]] = []
-        self.refunds: list[Choice] = []
+        self.lengths: list[float] = []
 
-    def plan(self, situation: Situation) -> list[Choice]:
+    def plan(self, situation: Situation) -> Choice:
         self.situations.append(situation)
-        return self.plans.pop(0) if self.plans else []
+        return self.plans.pop(0) if self.plans else NO_DRAFT
 
     def observe(self, outcome: Round) -> None:
         self.outcomes.append((len(self.situations), outcome))
 
-    def refund(self, choice: Choice) -> None:
-        self.refunds.append(choice)
+    def end(self, num_tokens: float) -> None:
+        self.lengths.append(num_tokens)
 
 
 def test_a_round_is_learnt_from_only_when_its_positions_have_been_passed() -> None:
     """What was drawn behind a rejected token used random numbers that will be used again."""
     target, _ = make_pair()
-    controller = Scripted([[Choice("tli", 4)]])
+    controller = Scripted([Choice("tli", 4)])
     decoder = SpeculativeDecoder(target, hopeless_drafter(), "auto", 6, controller=controller)
     seed = next(
         seed
         for seed in range(50)
         if decoder.generate([0, 2], max_new_tokens=1, seed=seed).token_ids != (3,)  # "d" is what it drafts
     )
-    controller.__init__([[Choice("tli", 4)]])  # type: ignore[misc]
+    controller.__init__([Choice("tli", 4)])  # type: ignore[misc]
     decoder.generate([0, 2], max_new_tokens=9, seed=seed)
     planned, drafted = next(pair for pair in controller.outcomes if pair[1].choice.method == "tli")
     assert (list(drafted.counts), list(drafted.accepted)) == ([4], [0])
@@ -207,21 +211,39 @@ def test_a_round_is_learnt_from_only_when_its_positions_have_been_passed() -> No
     assert plain[0] == 2 or min(plain) <= 3
 
 
-def test_n_grams_that_find_nothing_hand_over_and_cost_nothing() -> None:
-    target, drafter = make_pair()
-    trial = Choice("ngram", 4, 0.5, 1.0)
-    controller = Scripted([[trial, Choice("tli", 2)], [trial]])
-    decoder = SpeculativeDecoder(target, drafter, "auto", 6, controller=controller)
-    decoder.generate([0, 2], max_new_tokens=6, seed=1)
-    assert controller.refunds[0] == trial
-    assert decoder.stats.rounds_by_method["tli"] == 1
-    assert set(decoder.stats.rounds_by_method) <= {"tli", "none", "ngram"}
+def test_a_greedy_round_is_learnt_from_at_once() -> None:
+    """Where no random numbers are drawn there are none to be used again."""
+    controller = Scripted([Choice("tli", 4)])
+    decoder = SpeculativeDecoder(make_pair()[0], hopeless_drafter(), "auto", 6, controller=controller)
+    decoder.generate([0, 2], max_new_tokens=9, temperature=0)
+    planned, drafted = controller.outcomes[0]
+    assert (planned, drafted.choice.method, list(drafted.counts)) == (1, "tli", [4])
+
+
+def test_the_last_rounds_of_a_text_are_learnt_from_when_it_ends() -> None:
+    controller = Scripted([Choice("tli", 3)] * 20)
+    decoder = SpeculativeDecoder(*make_pair(), "auto", 6, controller=controller)
+    results = decoder.generate([[0, 2], [1]], max_new_tokens=9, seed=1)
+    assert len(controller.outcomes) == len(controller.situations)
+    assert sum(len(outcome.counts) == 2 for _, outcome in controller.outcomes) > 1
+    assert controller.lengths == [9.0, 9.0] == [float(len(result.token_ids)) for result in results]
+
+
+def test_the_controller_is_told_what_n_grams_match_in_each_text() -> None:
+    controller = Scripted([NO_DRAFT, Choice("ngram", 4)])
+    target = LawTarget(lambda context: np.eye(5)[(context[-1] + 1) % 5], CHARACTERS)
+    decoder = SpeculativeDecoder(target, make_pair()[1], "auto", 6, controller=controller)
+    decoder.generate([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1]], max_new_tokens=4, temperature=0)
+    assert [situation.matches for situation in controller.situations[:2]] == [[3, 0], [4, 0]]
+    _, drafted = next(pair for pair in controller.outcomes if pair[1].choice.method == "ngram")
+    assert (list(drafted.counts), list(drafted.matches)) == ([2, 0], [4, 0])
+    assert decoder.stats.rounds_by_method["ngram"] == 1
 
 
 def test_every_proposer_hears_of_every_token_whoever_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     target, _ = make_pair()
     drafter = agreeing_drafter(target)
-    plans = [[Choice("tli", 3)], [Choice("ngram", 3)], [], [Choice("ngram", 3), Choice("tli", 2)]] * 5
+    plans = [Choice("tli", 3), Choice("ngram", 3), NO_DRAFT, Choice("ngram", 3), Choice("tli", 2)] * 5
     decoder = SpeculativeDecoder(target, drafter, "auto", 6, controller=Scripted(plans))
     seen = []
     propose = AutoProposer.propose
@@ -245,7 +267,7 @@ def test_every_proposer_hears_of_every_token_whoever_drafted(monkeypatch: pytest
 def test_requests_that_end_earlier_leave_proposers_made_later_alone() -> None:
     target = LawTarget(lambda c: np.array([0.0, 1.0]) if len(c) >= 6 else np.array([1.0, 0.0]), "a_", [1])
     drafter = LawDrafter(lambda context: np.array([1.0]), make_map([b"a"], "a_"))
-    plans = [[], [], [Choice("tli", 2)], [Choice("ngram", 2)]]
+    plans = [NO_DRAFT, NO_DRAFT, Choice("tli", 2), Choice("ngram", 2)]
     decoder = SpeculativeDecoder(target, drafter, "auto", 4, controller=Scripted(plans))
     results = decoder.generate(["a", "aaaaa", "aaa"], max_new_tokens=10, temperature=0)
     assert [len(result.token_ids) for result in results] == [6, 2, 4]
@@ -253,7 +275,7 @@ def test_requests_that_end_earlier_leave_proposers_made_later_alone() -> None:
 
 def test_pending_counts_what_a_drafter_has_not_seen() -> None:
     target, drafter = make_pair()
-    controller = Scripted([[], [], [Choice("tli", 1)], []])
+    controller = Scripted([NO_DRAFT, NO_DRAFT, Choice("tli", 1)])
     decoder = SpeculativeDecoder(target, drafter, "auto", 6, controller=controller)
     decoder.generate([0, 2, 1], max_new_tokens=8, seed=1)
     pending = [situation.pending["tli"] for situation in controller.situations]

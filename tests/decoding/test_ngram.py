@@ -49,6 +49,25 @@ def test_what_followed_the_longest_known_end_is_proposed(prompt: list[int], draf
     assert proposer.propose(requests, [0]).token_ids == [[]]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "match"),
+    [
+        ([1, 2, 3, 4, 5, 6, 1, 2], 2),
+        ([5, 1, 2, 3, 8, 1, 2, 4, 5, 1, 2], 3),
+        ([7, *range(9), 6, *range(9)], 9),  # longer than any n-gram that is looked up
+        ([*range(9), *range(9)], 9),  # the earlier one begins with the text
+        ([3] * 40, 16),
+        ([1, 2, 3, 2], 0),
+        ([1], 0),
+    ],
+)
+def test_how_much_matches_is_known_without_drafting(prompt: list[int], match: int) -> None:
+    proposer, requests = make_proposer([4, 4, 4], prompt)
+    assert proposer.match_lengths(requests[1:]) == [match]
+    assert proposer.match_lengths(requests) == [2, match]
+    assert bool(match) == bool(proposer.propose(requests[1:], [1]).token_ids[0])
+
+
 def test_the_length_of_a_match_can_be_chosen() -> None:
     proposer, requests = make_proposer([1, 2, 3, 2], min_ngram=1)
     assert proposer.propose(requests, [4]).token_ids == [[3, 2, 3, 2]]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hetero_spec.decoding.controller import PLAIN, Choice, Controller, Round, Situation
+from hetero_spec.decoding.controller import NGRAM, NO_DRAFT, PLAIN, Choice, Controller, Round, Situation, Text
 
 # Share of draft tokens kept, if the one before was: of the time (in emitted tokens) and the depth.
 Share = Callable[[int, int], float]
 # Seconds of a look of the target: of the time and the number of tokens it is shown.
 Look = Callable[[int, int], float]
+Match = Callable[[int, float], int]
 
 # One time in fifty is three times as long.
 _HICCUP_SHARE, _HICCUP = 0.02, 3.0
@@ -30,18 +31,18 @@ class World:
     look : Look
     steps : mapping
         Seconds of each method's draft token.
-    available : mapping
-        How often a method has anything to propose; 1 unless named.
+    match : callable
+        Of the time and a number in [0, 1): how much of the text's end the n-grams match; 0: they propose nothing.
     reading, catching_up : float
         Seconds per token of prompt, of the target and of a drafter.
     noise : float
-        Standard deviation of the logarithm of every time; there are hiccups besides. 0: neither.
+        Standard deviation of the logarithm of every time that is measured; there are hiccups besides. 0: neither.
     """
 
     shares: Mapping[str, Share]
     look: Look
     steps: Mapping[str, float]
-    available: Mapping[str, float] = field(default_factory=dict)
+    match: Match = field(default=lambda now, uniform: 0)
     reading: float = 0.05
     catching_up: float = 0.005
     noise: float = 0.0
@@ -50,25 +51,26 @@ class World:
 
 @dataclass
 class Run:
-    """What a run of single-request rounds came to."""
+    """What a run of single-request rounds came to, in seconds without any noise."""
 
     seconds: float = 0.0
     tokens: int = 0
     rounds: int = 0
     rounds_by_method: dict[str, int] = field(default_factory=dict)
     trace: list[tuple[int, float, str]] = field(default_factory=list)
+    texts: list[tuple[int, float]] = field(default_factory=list)
 
 
 def simulate(
     world: World,
-    plan: Callable[[Situation], list[Choice]],
+    plan: Callable[[Situation], Choice],
     learn: Callable[[Round], None],
     num_tokens: int,
     *,
     seed: int = 0,
     text_length: int = 10**9,
     prompt_length: int = 50,
-    refund: Callable[[Choice], None] | None = None,
+    end: Callable[[float], None] = lambda num_tokens: None,
 ) -> Run:
     """Decode texts of `text_length` tokens one after the other, `num_tokens` in all."""
     gen = np.random.default_rng(seed)
@@ -85,32 +87,28 @@ def simulate(
             * (_HICCUP if gen.random() < _HICCUP_SHARE else 1.0)
         )
 
+    text = Text()
     while run.tokens < num_tokens:
         now = run.tokens
         prompt = 0
         if text_left <= 0:
-            text_left, prompt = text_length, prompt_length
+            text, text_left, prompt = Text(), text_length, prompt_length
             pending = dict.fromkeys(world.shares, prompt_length)
-        situation = Situation(1, min(world.max_length, text_left - 1), text_left, None, pending)
-        choice, count, seconds_draft = Choice(PLAIN, 0), 0, 0.0
-        behind = 0
-        for planned in plan(situation):
-            if planned.method == PLAIN:
-                choice = planned
-                break
-            if gen.random() < world.available.get(planned.method, 1.0):
-                choice, count = planned, min(planned.length, situation.max_length)
-                behind = pending[planned.method]
-                seconds_draft = took(world.steps[planned.method] * count + max(0, behind - 1) * world.catching_up)
-                pending[planned.method] = 0
-                break
-            if refund is not None:
-                refund(planned)
+        match = world.match(now, float(gen.random()))
+        choice = plan(Situation(1, min(world.max_length, text_left - 1), text_left, "", pending, [match], text))
+        count, seconds_draft, behind = 0, 0.0, 0
+        if choice.method != PLAIN:
+            count, behind = min(choice.length, world.max_length, text_left - 1), pending[choice.method]
+            assert choice.method != NGRAM or match
+            late = 0 if choice.method == NGRAM else max(0, behind - 1)
+            seconds_draft = world.steps[choice.method] * count + late * world.catching_up
+            pending[choice.method] = 0
         accepted = 0
         while accepted < count and gen.random() < world.shares[choice.method](now, accepted):
             accepted += 1
-        seconds_rest = took(world.look(now, count + 1)) + prompt * world.reading
-        learn(Round(choice, 1, None, [count], [count], [accepted], behind, prompt, seconds_draft, seconds_rest))
+        seconds_rest = world.look(now, count + 1) + prompt * world.reading
+        measured = took(seconds_draft), took(seconds_rest)
+        learn(Round(choice, 1, "", text, [count], [count], [accepted], [match], behind, prompt, *measured))
         for method in pending:
             pending[method] += accepted + 1
         if choice.method != PLAIN:
@@ -121,18 +119,31 @@ def simulate(
         run.rounds += 1
         run.rounds_by_method[choice.method] = run.rounds_by_method.get(choice.method, 0) + 1
         run.trace.append((run.tokens, run.seconds, choice.method))
+        if text_left <= 0:
+            run.texts.append((run.tokens, run.seconds))
+            end(text_length)
     return run
 
 
 def run_controlled(world: World, num_tokens: int, *, controller: Controller | None = None, **arguments: int) -> Run:
     """Let a controller decide."""
     controller = Controller(tuple(world.shares)) if controller is None else controller
-    return simulate(world, controller.plan, controller.observe, num_tokens, refund=controller.refund, **arguments)
+    return simulate(world, controller.plan, controller.observe, num_tokens, end=controller.end, **arguments)
+
+
+def run_fixed(world: World, choice: Choice, num_tokens: int, **arguments: int) -> Run:
+    """Always do the same, where there is anything to propose."""
+
+    def plan(situation: Situation) -> Choice:
+        is_possible = situation.max_length > 0 and (choice.method != NGRAM or any(situation.matches))
+        return choice if is_possible else NO_DRAFT
+
+    return simulate(world, plan, lambda outcome: None, num_tokens, **arguments)
 
 
 def run_plain(world: World, num_tokens: int, **arguments: int) -> Run:
     """Never draft."""
-    return simulate(world, lambda situation: [], lambda outcome: None, num_tokens, **arguments)
+    return run_fixed(world, NO_DRAFT, num_tokens, **arguments)
 
 
 def expected_seconds(world: World, method: str, length: int, num_tokens: int) -> float:
@@ -147,11 +158,15 @@ def expected_seconds(world: World, method: str, length: int, num_tokens: int) ->
                 kept *= world.shares[method](now, depth)
                 tokens += kept
             drafted = world.look(now, 1 + length) + length * world.steps[method]
-            share = world.available.get(method, 1.0)
+            share = _share_matched(world, now) if method == NGRAM else 1.0
             per_token = (share * drafted + (1.0 - share) * plain) / (share * tokens + 1.0 - share)
         seconds += per_token * min(stretch, num_tokens - now)
-    hiccups = 1.0 + _HICCUP_SHARE * (_HICCUP - 1.0) if world.noise else 1.0
-    return seconds * hiccups * float(np.exp(world.noise**2 / 2.0))
+    return seconds
+
+
+def _share_matched(world: World, now: int) -> float:
+    """Return how often the n-grams have something to propose."""
+    return sum(world.match(now, (step + 0.5) / 200) > 0 for step in range(200)) / 200
 
 
 def best_fixed_seconds(world: World, num_tokens: int) -> float:
