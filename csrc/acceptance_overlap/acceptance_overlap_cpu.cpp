@@ -40,8 +40,10 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
   }
   const int64_t chunks = num_chunks(target_logits.vocab_size);
   std::vector<double> shared(num_rows * chunks);
+  std::vector<float> coefficients(kernel.needs_coefficients() ? num_rows * kernel.row_width() : 0);
   const auto draft_of = [&](int64_t row) {
-    return DraftRow{draft_logits.row(row), drafts[row].stats, target_to_draft_ids};
+    return DraftRow{draft_logits.row(row), drafts[row].stats, target_to_draft_ids,
+                    coefficients.empty() ? nullptr : &coefficients[row * kernel.row_width()]};
   };
   const bool redistributes = kernel.is_given() && !kernel.is_identity();
   // min(a, b) = a - max(0, a - b)
@@ -58,6 +60,16 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
     const RowStats &target = targets[row].stats, &draft = drafts[row].stats;
     return !(is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft));
   };
+  if (kernel.needs_coefficients()) {
+    std::vector<DraftRow> rows;
+    std::vector<float*> places;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (!is_law(row)) continue;
+      rows.push_back(draft_of(row));
+      places.push_back(&coefficients[row * kernel.row_width()]);
+    }
+    draft_coefficients(kernel, rows, parallel, places.data(), nullptr);
+  }
   const bool spreads = redistributes && kernel.spread != nullptr;
   const std::vector<int32_t> ids =
       spreads ? spreading_ids(kernel, target_to_draft_ids) : std::vector<int32_t>();

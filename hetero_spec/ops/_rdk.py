@@ -66,8 +66,9 @@ class RdkKernel(Protocol):
         """The kernel on a device; the same tensors at every call."""
 
 
-KernelArguments = tuple[list[Tensor], int, float]
-NO_KERNEL: KernelArguments = ([], -1, 0.0)
+# Of the schemas: a mixture's tensors, which of the ten they are (-1: none), its leak if constant; factors, scale, lam.
+KernelArguments = tuple[list[Tensor], int, float, Union[Tensor, None], float, float]  # noqa: UP007
+NO_KERNEL: KernelArguments = ([], -1, 0.0, None, 0.0, 0.0)
 _PRIOR = ("prior", "prior_cumulative")
 _SPARSE = ("spread", "row_offsets", "column_ids", "weights", "source_offsets", "source_ids", "source_weights")
 _DTYPES = {
@@ -97,8 +98,30 @@ def kernel_parts(op: str, kernel: object, vocab_size: int, device: torch.device)
     return parts
 
 
-def mixture_arguments(op: str, parts: RdkTensors, vocab_size: int, device: torch.device) -> KernelArguments:
-    """The schemas' arguments for a kernel: its tensors, which of the ten they are, its leak if constant."""
+def kernel_arguments(op: str, kernel: object, vocab_size: int, device: torch.device) -> KernelArguments:
+    """The schemas' arguments for a kernel over the target's ids."""
+    parts = kernel_parts(op, kernel, vocab_size, device)
+    if isinstance(parts, RdkFactors):
+        return _factor_arguments(op, parts, vocab_size, device)
+    return _mixture_arguments(op, parts, vocab_size, device)
+
+
+def kept_shape(num_rows: int, arguments: KernelArguments) -> tuple[int, ...]:
+    """Shape of what a kernel keeps of rows: the leaked mass of each; low rank, its coefficients and total weight."""
+    factors = arguments[3]
+    return (num_rows,) if factors is None else (num_rows, factors.shape[1] + 1)
+
+
+def inverse_map(ids: Tensor, width: int) -> Tensor:
+    """int32 [width]: where in `ids` each value stands, -1 where it does not. Values outside [0, width) are ignored."""
+    inside = (ids >= 0) & (ids < width)
+    places = torch.where(inside, ids, width).long()
+    numbers = torch.arange(ids.shape[0], dtype=torch.int32, device=ids.device)
+    inverse = torch.full((width + 1,), -1, dtype=torch.int32, device=ids.device)
+    return inverse.scatter_(0, places, numbers)[:width].contiguous()
+
+
+def _mixture_arguments(op: str, parts: RdkTensors, vocab_size: int, device: torch.device) -> KernelArguments:
     given: list[Tensor] = []
     present = 0
     num_entries = None if parts.column_ids is None else parts.column_ids.shape[0]
@@ -118,11 +141,10 @@ def mixture_arguments(op: str, parts: RdkTensors, vocab_size: int, device: torch
         missing = [name for name in names if getattr(parts, name) is None]
         if needed and missing:
             fail(ValueError, op, "kernel", f"given with {' and '.join(names)}", f"no {missing[0]}")
-    return given, present, parts.constant_leak
+    return given, present, parts.constant_leak, *NO_KERNEL[3:]
 
 
-def factor_arguments(op: str, parts: RdkFactors, vocab_size: int, device: torch.device) -> tuple[Tensor, float, float]:
-    """The schema's arguments for a low-rank kernel."""
+def _factor_arguments(op: str, parts: RdkFactors, vocab_size: int, device: torch.device) -> KernelArguments:
     factors = check_dense(op, "kernel.factors", parts.factors, torch.float32, (vocab_size, None), device)
     if not 1 <= factors.shape[1] <= MAX_FACTORS:
         fail(ValueError, op, "kernel.factors", f"1 to {MAX_FACTORS} columns wide", f"shape {list(factors.shape)}")
@@ -130,4 +152,4 @@ def factor_arguments(op: str, parts: RdkFactors, vocab_size: int, device: torch.
         fail(ValueError, op, "kernel.lam", "in [0, 1]", parts.lam)
     if not math.isfinite(parts.scale):
         fail(ValueError, op, "kernel.scale", "finite", parts.scale)
-    return factors, float(parts.scale), float(parts.lam)
+    return *NO_KERNEL[:3], factors, float(parts.scale), float(parts.lam)

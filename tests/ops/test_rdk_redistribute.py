@@ -35,12 +35,22 @@ def test_redistributed_laws_equal_the_reference(vocab_size, kind):
         assert not torch.allclose(probs, laws, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["mix", "diagonal", "general"])
+@pytest.mark.parametrize("kind", ["mix", "diagonal", "general", "low_rank"])
 def test_a_vocabulary_of_many_chunks(kind):
     kernel = make_kernel(kind, 9000, seed=3)
     laws = make_laws(2, 9000, seed=4)
     probs = ops.rdk_redistribute(laws, kernel)
     torch.testing.assert_close(probs.double(), reference.rdk_redistribute(laws, kernel), rtol=2e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_factors"), [(4200, 31), (150, 1), (150, 64), (150, 257), (150, 700)])
+def test_low_rank_kernels_of_many_factors_and_rows(vocab_size, num_factors):
+    kernel = make_kernel("low_rank", vocab_size, seed=12, num_factors=num_factors)
+    laws = make_laws(19, vocab_size, seed=13)
+    laws[3] = 0.0
+    probs = ops.rdk_redistribute(laws, kernel)
+    torch.testing.assert_close(probs.double(), reference.rdk_redistribute(laws, kernel), rtol=2e-5, atol=1e-8)
+    assert torch.equal(probs[7:8], ops.rdk_redistribute(laws[7:8], kernel))
 
 
 def test_a_mixture_by_hand():

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/cpu/low_rank_cpu.h"
 #include "common/cpu/residual.h"
 
 namespace hetero_spec {
@@ -17,7 +18,20 @@ float* draft_buffer() {
   return buffer.data();
 }
 
-MixTerms mix_terms(const RdkKernel& kernel, float leaked_mass, const float* spread, int64_t chunk) {
+// The weights of a low-rank kernel stand for the prior: they last until this thread's next call.
+MixTerms low_rank_terms(const RdkKernel& kernel, const float* coefficients, int64_t chunk) {
+  thread_local std::vector<float> weights(kChunk);
+  const RdkFactors& low_rank = kernel.low_rank;
+  const int64_t first = chunk * kChunk;
+  const int n = static_cast<int>(std::min<int64_t>(kChunk, kernel.vocab_size - first));
+  low_rank_weights(low_rank, coefficients, first, n, weights.data());
+  const float share = low_rank.lam / coefficients[low_rank.num_factors];
+  return {1.0f - low_rank.lam, nullptr, share, weights.data(), nullptr};
+}
+
+MixTerms mix_terms(const RdkKernel& kernel, const float* coefficients, float leaked_mass,
+                   const float* spread, int64_t chunk) {
+  if (kernel.is_low_rank()) return low_rank_terms(kernel, coefficients, chunk);
   const int64_t first = chunk * kChunk;
   const auto from = [first](const float* all) { return all ? all + first : nullptr; };
   MixTerms terms{};
@@ -71,10 +85,25 @@ float leaked_mass(const RdkKernel& kernel, const DraftRow& draft) {
   return static_cast<float>(mass);
 }
 
+void draft_coefficients(const RdkKernel& kernel, const std::vector<DraftRow>& drafts,
+                        const Parallel& parallel, float* const* coefficients, double* masses) {
+  const auto law = [&](int64_t row, int64_t chunk, int n, float* out) {
+    draft_chunk_probs(drafts[row], chunk, n, out);
+  };
+  low_rank_rows(kernel.low_rank, kernel.vocab_size, static_cast<int64_t>(drafts.size()), law,
+                parallel, coefficients, masses, nullptr);
+}
+
 float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
                   int64_t token) {
   if (is_invalid(draft.stats)) return NAN;
   if (is_empty(draft.stats)) return 0.0f;
+  if (kernel.is_low_rank()) {
+    float weight;
+    low_rank_weights(kernel.low_rank, draft.coefficients, token, 1, &weight);
+    return low_rank_prob(kernel.low_rank, draft.coefficients[kernel.low_rank.num_factors], weight,
+                         draft_law_at(draft, token));
+  }
   return rdk_prob(kernel, token, leaked_mass, [&](int64_t id) { return draft_law_at(draft, id); });
 }
 
@@ -126,7 +155,7 @@ void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vect
 
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs) {
-  row_kernels().mix(probs, n, mix_terms(kernel, leaked_mass, spread, chunk));
+  row_kernels().mix(probs, n, mix_terms(kernel, nullptr, leaked_mass, spread, chunk));
 }
 
 float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
@@ -137,7 +166,7 @@ float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stat
   const bool plain = !is_greedy(target_stats) && !is_greedy(stats) && !is_invalid(stats) &&
                      !is_empty(stats) && !draft.target_to_draft_ids;
   if (plain) {
-    const MixTerms terms = mix_terms(kernel, leaked_mass, spread, chunk);
+    const MixTerms terms = mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk);
     return row_kernels()
         .residual_mix_sum[static_cast<int>(target.dtype)][static_cast<int>(draft.row.dtype)](
             target.chunk(chunk), target_stats, scale, draft.row.chunk(chunk), stats, terms, n);
@@ -150,7 +179,7 @@ void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leake
                      const float* spread, int64_t chunk, int n, float* out) {
   draft_chunk_probs(draft, chunk, n, out);
   if (is_empty(draft.stats)) return;
-  redistribute_chunk(kernel, leaked_mass, spread, chunk, n, out);
+  row_kernels().mix(out, n, mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk));
 }
 
 float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
@@ -159,7 +188,8 @@ float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float l
       !is_empty(draft.stats)) {
     return row_kernels().subtract_mixed_law[static_cast<int>(draft.row.dtype)](
         out, n, scale, draft.row.logits, draft.row.vocab_size, draft.stats,
-        draft.target_to_draft_ids + chunk * kChunk, mix_terms(kernel, leaked_mass, spread, chunk));
+        draft.target_to_draft_ids + chunk * kChunk,
+        mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk));
   }
   float* probs = draft_buffer();
   rdk_chunk_probs(kernel, draft, leaked_mass, spread, chunk, n, probs);

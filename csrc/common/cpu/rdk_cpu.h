@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/cpu/cutoff.h"
+#include "common/cpu/parallel.h"
 #include "common/rdk.h"
 #include "common/row_law.h"
 
@@ -16,7 +17,8 @@ namespace hetero_spec {
 struct DraftRow {
   LogitRow row;
   RowStats stats;
-  const int32_t* target_to_draft_ids;  // [V] or null: same ids
+  const int32_t* target_to_draft_ids;   // [V] or null: same ids
+  const float* coefficients = nullptr;  // [n + 1], with a low-rank kernel that moves anything
 };
 
 // Probability of a target id under the drafter's law alone.
@@ -27,6 +29,11 @@ void draft_chunk_probs(const DraftRow& draft, int64_t chunk, int n, float* out);
 
 // s = sum_i a_i law(i), float32 in a chunk and float64 across them. 0 for an empty law.
 float leaked_mass(const RdkKernel& kernel, const DraftRow& draft);
+
+// What a low-rank kernel keeps of each row, none of which is empty or invalid: n + 1 floats each,
+// and the masses of its weights [rows, chunks] where `masses` is given.
+void draft_coefficients(const RdkKernel& kernel, const std::vector<DraftRow>& drafts,
+                        const Parallel& parallel, float* const* coefficients, double* masses);
 
 // Draft probability of one target id: what draft_sample reports and verification finds, bit for
 // bit.
@@ -45,7 +52,7 @@ void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vect
 void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
                      const float* spread, int64_t chunk, int n, float* out);
 
-// The kernel applied to a chunk of the drafter's law, in place.
+// The kernel, a mixture, applied to a chunk of the drafter's law, in place.
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs);
 

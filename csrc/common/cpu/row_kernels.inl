@@ -471,6 +471,58 @@ float sum_floats(const float* x, int n) {
   return Simd::reduce_add(add_all(acc));
 }
 
+void add_weighted_rows(const float* rows, int width, const float* weights, int n, float* out) {
+  int k = 0;
+  for (; k + kBlock <= width; k += kBlock) {
+    F acc[kUnroll];
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) acc[u] = Simd::load_float(out + k + u * kWidth);
+    for (int i = 0; i < n; ++i) {
+      if (weights[i] == 0.0f) continue;
+      const F weight = Simd::set(weights[i]);
+      const float* row = rows + static_cast<int64_t>(i) * width + k;
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) {
+        acc[u] = Simd::multiply_add(weight, Simd::load_float(row + u * kWidth), acc[u]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) Simd::store(out + k + u * kWidth, acc[u]);
+  }
+  for (; k < width; k += kWidth) {
+    F acc = load_floats(out, k, width);
+    for (int i = 0; i < n; ++i) {
+      if (weights[i] == 0.0f) continue;
+      const float* row = rows + static_cast<int64_t>(i) * width;
+      acc = Simd::multiply_add(Simd::set(weights[i]), load_floats(row, k, width), acc);
+    }
+    store_floats(out, k, width, acc);
+  }
+}
+
+float low_rank_weights(const float* rows, int width, const float* x, float scale, int n,
+                       float* out) {
+  for (int i = 0; i < n; ++i) {
+    const float* row = rows + static_cast<int64_t>(i) * width;
+    F acc[kUnroll];
+    for (F& a : acc) a = Simd::set(0.0f);
+    int k = 0;
+    for (; k + kBlock <= width; k += kBlock) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) {
+        const int at = k + u * kWidth;
+        acc[u] = Simd::multiply_add(Simd::load_float(row + at), Simd::load_float(x + at), acc[u]);
+      }
+    }
+    for (int u = 0; k < width; k += kWidth, ++u) {
+      acc[u] = Simd::multiply_add(load_floats(row, k, width), load_floats(x, k, width), acc[u]);
+    }
+    const float weight = 1.0f + scale * Simd::reduce_add(add_all(acc));
+    out[i] = weight < 0.0f ? 0.0f : weight;
+  }
+  return sum_floats(out, n);
+}
+
 void mask_from_map(const int32_t* map, int64_t n, uint16_t* mask) {
   for (int64_t word = 0; word * kMaskBits < n; ++word) {
     uint32_t bits = 0;
@@ -511,6 +563,8 @@ constexpr RowKernels make_table(const char* name) {
           exp_weights,
           mass_at_least,
           keep_side,
+          add_weighted_rows,
+          low_rank_weights,
           sum_floats,
           mask_from_map};
 }

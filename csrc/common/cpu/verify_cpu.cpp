@@ -205,7 +205,34 @@ class Verifier {
     leaked_mass_.assign(live.size(), 0.0f);
     if (!in_.has_draft_law || in_.are_probs) return;
     make_draft_stats(live, position);
-    if (in_.kernel.is_given()) leaked_masses(live, position);
+    if (in_.kernel.needs_coefficients()) {
+      if (!in_.draft_leaked_mass) make_coefficients(live, position);
+    } else if (in_.kernel.is_given()) {
+      leaked_masses(live, position);
+    }
+  }
+
+  // The coefficients of a low-rank kernel, of one position's draft rows together: they share the
+  // reads of the factors.
+  void make_coefficients(const std::vector<int64_t>& live, int64_t position) {
+    const int64_t width = in_.kernel.low_rank.row_width();
+    coefficients_.resize(static_cast<size_t>(ragged_.num_tokens * width));
+    std::vector<DraftRow> drafts;
+    std::vector<float*> coefficients;
+    for (size_t idx = 0; idx < live.size(); ++idx) {
+      const int64_t b = live[idx];
+      const RowStats& stats = draft_stats_[idx];
+      if (position >= num_drafts_[b] || is_invalid(stats) || is_empty(stats)) continue;
+      drafts.push_back(draft_of(b, position, stats));
+      coefficients.push_back(&coefficients_[draft_row(b, position) * width]);
+    }
+    draft_coefficients(in_.kernel, drafts, parallel_, coefficients.data(), nullptr);
+  }
+
+  const float* coefficients_of(int64_t draft_row) const {
+    if (!in_.kernel.needs_coefficients()) return nullptr;
+    const float* all = in_.draft_leaked_mass ? in_.draft_leaked_mass : coefficients_.data();
+    return all + draft_row * in_.kernel.low_rank.row_width();
   }
 
   void make_draft_stats(const std::vector<int64_t>& live, int64_t position) {
@@ -243,7 +270,8 @@ class Verifier {
   }
 
   DraftRow draft_of(int64_t b, int64_t position, const RowStats& stats) const {
-    return {in_.draft.row(draft_row(b, position)), stats, in_.target_to_draft_ids};
+    const int64_t row = draft_row(b, position);
+    return {in_.draft.row(row), stats, in_.target_to_draft_ids, coefficients_of(row)};
   }
   bool is_redistributed() const { return in_.kernel.is_given() && !in_.kernel.is_identity(); }
 
@@ -522,6 +550,7 @@ class Verifier {
   std::vector<RowLaw> target_laws_;
   std::vector<RowStats> draft_stats_;
   std::vector<float> leaked_mass_;
+  std::vector<float> coefficients_;  // [N, n + 1] of a low-rank kernel, where they are made here
   std::vector<ChunkSum> target_sums_, draft_sums_;
   std::vector<int32_t> spreading_ids_;
   bool has_spreading_ids_ = false;
