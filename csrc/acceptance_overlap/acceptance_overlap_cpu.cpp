@@ -60,7 +60,8 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
     const RowStats &target = targets[row].stats, &draft = drafts[row].stats;
     return !(is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft));
   };
-  if (kernel.needs_coefficients()) {
+  const bool shares_factors = kernel.needs_coefficients();
+  if (shares_factors) {
     std::vector<DraftRow> rows;
     std::vector<float*> places;
     for (int64_t row = 0; row < num_rows; ++row) {
@@ -90,7 +91,9 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
     }
     parallel_for(parallel, rows * chunks, 2, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t idx = task / chunks, row = first + idx, chunk = task % chunks;
+        // Rows share a read of a low-rank kernel's factors; else a row stays in the cache.
+        const int64_t idx = shares_factors ? task % rows : task / chunks;
+        const int64_t chunk = shares_factors ? task / rows : task % chunks, row = first + idx;
         if (!is_law(row)) continue;
         float* weights = chunk_buffer();
         const double target_mass =

@@ -408,11 +408,17 @@ class Verifier {
   void chunk_masses(const std::vector<Stop>& stops, std::vector<double>* masses) {
     const int64_t chunks = num_chunks(in_.target.vocab_size);
     masses->assign(stops.size() * chunks, 0.0);
+    // Rows share a read of a low-rank kernel's factors; else a row stays in the cache.
+    const bool by_chunk = in_.kernel.needs_coefficients();
+    const int64_t size = static_cast<int64_t>(stops.size());
     parallel_for(parallel_, static_cast<int64_t>(masses->size()), kDrawGrain,
                  [&](int64_t begin, int64_t end) {
                    for (int64_t task = begin; task < end; ++task) {
-                     const Stop& stop = stops[task / chunks];
-                     if (is_law(stop)) (*masses)[task] = chunk_mass(stop, stop.draw, task % chunks);
+                     const int64_t idx = by_chunk ? task % size : task / chunks;
+                     const int64_t chunk = by_chunk ? task / size : task % chunks;
+                     const Stop& stop = stops[idx];
+                     if (!is_law(stop)) continue;
+                     (*masses)[idx * chunks + chunk] = chunk_mass(stop, stop.draw, chunk);
                    }
                  });
   }
