@@ -79,7 +79,7 @@ def make_kernel(kind: str, vocab_size: int) -> Kernel:
         leak = 2 * LEAK * torch.rand(vocab_size, generator=generator(13))
         return Kernel(vocab_size, RdkTensors(leak=leak, **prior(vocab_size)))
     if kind == "sparse":
-        return Kernel(vocab_size, RdkTensors(**sparse(vocab_size)))
+        return Kernel(vocab_size, RdkTensors(**sparse(vocab_size)).indexed())
     raise ValueError(f"make_kernel: kind must be mix, diagonal, sparse or low_rank, got {kind!r}")
 
 

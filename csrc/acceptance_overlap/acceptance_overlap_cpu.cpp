@@ -10,7 +10,8 @@
 namespace hetero_spec {
 namespace {
 
-constexpr int64_t kSpreadGroup = 16;  // rows whose spread mass, V floats each, is held at once
+constexpr int64_t kSpreadGroup =
+    16;  // rows whose spread masses, up to V floats each, are held at once
 
 }  // namespace
 
@@ -46,12 +47,15 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
                     coefficients.empty() ? nullptr : &coefficients[row * kernel.row_width()]};
   };
   const bool redistributes = kernel.is_given() && !kernel.is_identity();
+  const SpreadSources sources(kernel, target_to_draft_ids);
+  const bool spreads = sources.size() > 0;
   // min(a, b) = a - max(0, a - b)
-  const auto rest = [&](int64_t row, float leaked, const float* spread, int64_t chunk,
+  const auto rest = [&](int64_t row, float leaked, const float* masses, int64_t chunk,
                         float* weights) {
     const int n = target_logits.row(row).chunk_size(chunk);
     if (redistributes) {
-      return subtract_rdk_chunk(kernel, draft_of(row), leaked, spread, 1.0f, chunk, n, weights);
+      return subtract_rdk_chunk(kernel, draft_of(row), leaked, sources.chunk(masses, chunk, n),
+                                1.0f, chunk, n, weights);
     }
     return subtract_draft_chunk(draft_logits.row(row), drafts[row].stats, target_to_draft_ids, 1.0f,
                                 chunk, n, weights);
@@ -71,21 +75,16 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
     }
     draft_coefficients(kernel, rows, parallel, places.data(), nullptr);
   }
-  const bool spreads = redistributes && kernel.spread != nullptr;
-  const std::vector<int32_t> ids =
-      spreads ? spreading_ids(kernel, target_to_draft_ids) : std::vector<int32_t>();
   const int64_t group = spreads ? std::min(kSpreadGroup, num_rows) : num_rows;
   std::vector<float> leaked(redistributes ? group : 0);
-  std::vector<float> spread(spreads ? group * kernel.vocab_size : 0);
+  std::vector<float> masses(spreads ? group * sources.size() : 0);
   for (int64_t first = 0; first < num_rows; first += group) {
     const int64_t rows = std::min(group, num_rows - first);
     if (redistributes) {
       parallel_for(parallel, rows, 1, [&](int64_t begin, int64_t end) {
         for (int64_t idx = begin; idx < end; ++idx) {
           leaked[idx] = leaked_mass(kernel, draft_of(first + idx));
-          if (spreads) {
-            spread_mass(kernel, draft_of(first + idx), ids, &spread[idx * kernel.vocab_size]);
-          }
+          if (spreads) sources.masses(draft_of(first + idx), &masses[idx * sources.size()]);
         }
       });
     }
@@ -100,8 +99,7 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
             target_chunk_probs(target_logits.row(row), targets[row].stats, chunk, weights);
         shared[row * chunks + chunk] =
             target_mass - rest(row, redistributes ? leaked[idx] : 0.0f,
-                               spreads ? &spread[idx * kernel.vocab_size] : nullptr, chunk,
-                               weights);
+                               spreads ? &masses[idx * sources.size()] : nullptr, chunk, weights);
       }
     });
   }

@@ -13,6 +13,10 @@
 // one token through the transposed rows, and evaluated over the vocabulary where it was rejected
 // only. A low-rank kernel is the other form: common/low_rank.h.
 //
+// An index of S, which the CPU reads where it evaluates a chunk of the vocabulary (the device does
+// without): the sources that have entries and a share, and of each entry of the form by targets its
+// target and the place of its source among those. A chunk's entries lie back to back.
+//
 // Ids and offsets come from the device: each is held in range, so that a broken kernel gives a
 // wrong law but never an access out of bounds.
 #pragma once
@@ -42,7 +46,11 @@ struct RdkKernel {
   const int32_t* source_ids = nullptr;       // [entries]
   const float* source_weights = nullptr;     // [entries]
   int64_t num_entries = 0;
-  RdkFactors low_rank;  // given: then none of the above but vocab_size
+  const int32_t* spreading_ids = nullptr;  // [num_spreading_ids], rising
+  int64_t num_spreading_ids = 0;
+  const int32_t* entry_target_ids = nullptr;      // [entries], as source_ids
+  const int32_t* entry_source_numbers = nullptr;  // [entries], of spreading_ids; -1: of none
+  RdkFactors low_rank;                            // given: then none of the above but vocab_size
 
   HETERO_SPEC_HD bool is_given() const { return vocab_size > 0; }
   HETERO_SPEC_HD bool is_low_rank() const { return low_rank.is_given(); }
@@ -75,16 +83,20 @@ HETERO_SPEC_HD inline float spread_of(const RdkKernel& kernel, int64_t token) {
   return kernel.spread != nullptr ? kernel.spread[token] : 0.0f;
 }
 
-// Entries [begin, end) of one row.
+// Entries [begin, end) of one row, or of the rows of ids [first, end).
 struct RdkEntries {
   int64_t begin, end;
 };
 
+HETERO_SPEC_HD inline RdkEntries entries_between(const int32_t* offsets, int64_t first, int64_t end,
+                                                 int64_t num_entries) {
+  return {offsets[first] < 0 ? 0 : offsets[first],
+          offsets[end] > num_entries ? num_entries : offsets[end]};
+}
+
 HETERO_SPEC_HD inline RdkEntries entries_of(const int32_t* offsets, int64_t id,
                                             int64_t num_entries) {
-  const int64_t begin = offsets[id] < 0 ? 0 : offsets[id];
-  const int64_t end = offsets[id + 1] > num_entries ? num_entries : offsets[id + 1];
-  return {begin, end};
+  return entries_between(offsets, id, id + 1, num_entries);
 }
 
 HETERO_SPEC_HD inline bool has_id(const RdkKernel& kernel, int64_t id) {

@@ -26,7 +26,7 @@ double sum_of(const float* x, const float* y, int64_t vocab_size) {
   return sum;
 }
 
-void mix_row(const RdkRedistribute& call, const float* law, const std::vector<int32_t>& ids,
+void mix_row(const RdkRedistribute& call, const SpreadSources& sources, const float* law,
              float* out) {
   const RdkKernel& kernel = call.kernel;
   const int64_t vocab_size = call.vocab_size;
@@ -34,24 +34,14 @@ void mix_row(const RdkRedistribute& call, const float* law, const std::vector<in
   const double leaked = kernel.needs_leaked_mass()
                             ? sum_of(law, kernel.leak, vocab_size)
                             : leak_of(kernel, 0) * sum_of(law, nullptr, vocab_size);
-  std::vector<float> spread;
-  if (kernel.spread) {
-    spread.assign(static_cast<size_t>(vocab_size), 0.0f);
-    for (const int32_t source : ids) {
-      const float mass = kernel.spread[source] * law[source];
-      if (!(mass > 0.0f)) continue;
-      spread[source] -= mass;
-      const RdkEntries entries = entries_of(kernel.row_offsets, source, kernel.num_entries);
-      for (int64_t at = entries.begin; at < entries.end; ++at) {
-        const int64_t id = kernel.column_ids[at];
-        if (has_id(kernel, id)) spread[id] += mass * kernel.weights[at];
-      }
-    }
-  }
+  std::vector<float> spread(static_cast<size_t>(sources.size()));
+  sources.masses(law, spread.data());
+  const float* masses = spread.empty() ? nullptr : spread.data();
   std::copy_n(law, vocab_size, out);
   for (int64_t chunk = 0; chunk < num_chunks(vocab_size); ++chunk) {
-    redistribute_chunk(kernel, static_cast<float>(leaked), spread.empty() ? nullptr : spread.data(),
-                       chunk, chunk_size(vocab_size, chunk), out + chunk * kChunk);
+    const int n = chunk_size(vocab_size, chunk);
+    redistribute_chunk(kernel, static_cast<float>(leaked), sources.chunk(masses, chunk, n), chunk,
+                       n, out + chunk * kChunk);
   }
 }
 
@@ -91,11 +81,11 @@ void low_rank_laws(const RdkRedistribute& call, const Parallel& parallel) {
 
 void rdk_redistribute_cpu(const RdkRedistribute& call, const Parallel& parallel) {
   if (call.kernel.is_low_rank()) return low_rank_laws(call, parallel);
-  const std::vector<int32_t> ids = spreading_ids(call.kernel, nullptr);
+  const SpreadSources sources(call.kernel, nullptr);
   parallel_for(parallel, call.num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* law = call.draft_probs + row * call.row_stride;
-      mix_row(call, law, ids, call.probs + row * call.vocab_size);
+      mix_row(call, sources, law, call.probs + row * call.vocab_size);
     }
   });
 }

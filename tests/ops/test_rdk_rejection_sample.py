@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hetero_spec import ops, reference
-from hetero_spec.ops import Status
+from hetero_spec.ops import RdkTensors, Status
 from hetero_spec.reference import output_law
 from hetero_spec.reference.rdk_redistribute import redistribute
 from hetero_spec.reference.rejection_sample import draft_law_over_target_ids, rejection_sample_verdicts
@@ -96,6 +96,32 @@ def test_output_equals_reference_for_many_chunks(kind, rule):
     kernel = make_kernel(kind, size, seed=4)
     case = make_verification(vocab_size=size, seed=5, map_kind="partial", batch_size=3)
     assert_matches_reference(case, kernel, rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("map_kind", [None, "partial"])
+def test_mass_that_sparse_rows_carry_between_chunks_is_drawn_at_its_rate(map_kind, rule):
+    """Every token of the drafter's spreads all it has to a token of another chunk, where the residual then lacks it."""
+    size, shift = 9000, 4500
+    rows = sparse_rows([{(source + shift) % size: 1.0} for source in range(size)])
+    kernel = Kernel(size, RdkTensors(spread=torch.full((size,), 0.9), **rows)).indexed()
+    case = make_verification(vocab_size=size, seed=32, map_kind=map_kind, batch_size=4, noise=3.0)
+    out = assert_matches_reference(case, kernel, rule)
+    assert (out.num_accepted_tokens < 4).any()
+    keywords = {**case.keywords, "rule": rule}
+    assert not torch.equal(out.output_token_ids, ops.rejection_sample(*case.positional, **keywords).output_token_ids)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["sparse", "general"])
+@pytest.mark.parametrize("map_kind", [None, "narrower"])
+def test_the_index_of_the_sparse_rows_changes_no_bit(map_kind, kind, rule):
+    kernel = make_kernel(kind, 9000, seed=33)
+    case = make_verification(vocab_size=9000, seed=34, map_kind=map_kind, batch_size=6, noise=3.0)
+    keywords = {**case.keywords, "rule": rule}
+    bare = ops.rejection_sample(*case.positional, **keywords, kernel=kernel)
+    indexed = ops.rejection_sample(*case.positional, **keywords, kernel=kernel.indexed())
+    assert all(torch.equal(one, other) for one, other in zip(bare, indexed, strict=True))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -334,6 +360,9 @@ def test_broken_kernels_stay_in_bounds(rule):
         {"row_offsets": ids(-far, far, -far, far, 3), "source_offsets": ids(far, -far, far, -far, far)},
         {"prior": torch.full((4,), math.nan)},
         {"spread": torch.full((4,), math.nan), "weights": torch.full((2,), math.inf)},
+        {"spreading_ids": ids(far, -1, 0), "entry_target_ids": ids(-far, far), "entry_source_numbers": ids(far, -far)},
+        {"spreading_ids": ids(3, 2, 0), "entry_target_ids": ids(3, 4), "entry_source_numbers": ids(2, 3)},
+        {"spreading_ids": ids(), "entry_target_ids": ids(0, 0), "entry_source_numbers": ids(0, 0)},
     ):
         out = ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel.changed(**changes), rule=rule)
         assert int(out.output_token_ids.min()) >= -1 and int(out.output_token_ids.max()) < 4
@@ -411,6 +440,17 @@ def test_overlap_equals_the_reference(vocab_size, parameters, kind):
     stats = ops.row_stats(draft, draft_to_target_ids=draft_to_target, **make_parameters(parameters, 20))
     again = ops.acceptance_overlap(target, draft, **keywords, draft_stats=stats)
     torch.testing.assert_close(again, overlap, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("map_kind", [None, "partial"])
+def test_overlap_with_sparse_rows_over_many_chunks(map_kind):
+    kernel = make_kernel("general", 9000, seed=35).indexed()
+    _, target_to_draft = make_map(map_kind, 9000, seed=36) if map_kind else (None, None)
+    target, draft = make_logits(2, 9000, seed=37), make_logits(2, 9000, seed=38)
+    keywords = {"target_to_draft_ids": target_to_draft, "kernel": kernel}
+    overlap = ops.acceptance_overlap(target, draft, **keywords)
+    expected = reference.acceptance_overlap(target, draft, **keywords)
+    torch.testing.assert_close(overlap.double(), expected, rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(identities(5)))

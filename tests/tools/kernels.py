@@ -26,6 +26,11 @@ class Kernel(NamedTuple):
     def changed(self, **changes: Any) -> Kernel:
         return self._replace(parts=self.parts._replace(**changes))
 
+    def indexed(self) -> Kernel:
+        """The same kernel with the index of its sparse rows, as those of `hetero_spec.rdk` have it."""
+        assert isinstance(self.parts, RdkTensors)
+        return self._replace(parts=self.parts.indexed())
+
 
 def with_prior(prior: Tensor, **fields: Any) -> RdkTensors:
     prior = prior.float()

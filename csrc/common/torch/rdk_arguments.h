@@ -48,7 +48,7 @@ inline RdkKernel rdk_kernel(const KernelTensors& in, int64_t vocab_size, const T
     out.low_rank = rdk_factors(in, vocab_size, like, op);
   }
   if (parts < 0) return out;
-  constexpr int kNumParts = 10;
+  constexpr int kNumParts = 13;
   STD_TORCH_CHECK(parts < (1 << kNumParts) &&
                       __builtin_popcountll(static_cast<uint64_t>(parts)) == int(tensors.size()),
                   op, ": kernel must have as many tensors as kernel_parts has bits, got ",
@@ -86,12 +86,20 @@ inline RdkKernel rdk_kernel(const KernelTensors& in, int64_t vocab_size, const T
       static_cast<const int32_t*>(data(take(8, ScalarType::Int, {entries}, "source_ids")));
   out.source_weights =
       static_cast<const float*>(data(take(9, ScalarType::Float, {entries}, "source_weights")));
+  const Tensor* spreading = take(10, ScalarType::Int, {-1}, "spreading_ids");
+  out.spreading_ids = static_cast<const int32_t*>(data(spreading));
+  out.num_spreading_ids = spreading == nullptr ? 0 : spreading->size(0);
+  out.entry_target_ids =
+      static_cast<const int32_t*>(data(take(11, ScalarType::Int, {entries}, "entry_target_ids")));
+  out.entry_source_numbers = static_cast<const int32_t*>(
+      data(take(12, ScalarType::Int, {entries}, "entry_source_numbers")));
   const bool leaks = out.has_constant_leak() ? out.constant_leak != 0.0f : out.leak != nullptr;
   STD_TORCH_CHECK(!leaks || (out.prior != nullptr && out.prior_cumulative != nullptr), op,
                   ": kernel must have prior and prior_cumulative where it leaks, got neither");
   const int64_t sparse_parts = parts >> 3;
-  STD_TORCH_CHECK(sparse_parts == 0 || sparse_parts == 0x7f, op,
-                  ": kernel must have spread and both forms of its sparse rows, or none, got some");
+  STD_TORCH_CHECK(sparse_parts == 0 || sparse_parts == 0x3ff, op,
+                  ": kernel must have spread, both forms of its sparse rows and their index, or "
+                  "none, got some");
   return out;
 }
 
