@@ -185,7 +185,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int at = thread; at < count; at += kThreads) shared.law[at] = law.at(begin + at);
   }
   __syncthreads();  // the chunk's law is there
-  // Threads in groups of `width` factors, whole warps; each group takes every groups-th id.
+  // Threads in groups of `width` factors, whole warps; each group takes every groups-th id. Where
+  // the factors take more than one turn, there is one group only.
   int width = kWarpLanes;
   while (width < factors && width < kThreads) width *= 2;
   const int groups = kThreads / width, group = thread / width;
@@ -206,7 +207,6 @@ __global__ void __launch_bounds__(kThreads)
       for (int other = 1; other < groups; ++other) sum += shared.sums[other * width + thread];
       arguments.space.parts[place * factors + factor] = sum;
     }
-    __syncthreads();  // before the next factors
   }
   if (arguments.space.law_masses == nullptr) return;
   float mass = 0.0f;

@@ -157,13 +157,6 @@ MUTANTS = [
         RDK_RACES,
     ),
     Mutant(
-        "low rank: sums of factors overwritten by the next",
-        LOW_RANK,
-        "    __syncthreads();  // before the next factors\n",
-        "",
-        RDK_RACES,
-    ),
-    Mutant(
         "low rank: what is kept of a row read before it is there",
         LOW_RANK,
         "  __syncthreads();  // the row's numbers are there\n",
@@ -280,7 +273,7 @@ MUTANTS = [
         "csrc/acceptance_overlap/acceptance_overlap.cuh",
         "low_rank_prob(factors, total, staged[lane * kPack<T> + n], draft.at(id))",
         "draft.at(id)",
-        RDK_OVERLAP, "low_rank",
+        RDK_OVERLAP, "overlap and low_rank",
     ),
     Mutant(
         "RDK: ids of a broken kernel are not held in range",
