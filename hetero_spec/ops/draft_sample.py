@@ -81,7 +81,8 @@ def draft_sample(
         Of `hetero_spec.rdk`, over the target's V ids. None: the drafter's law itself.
     target_to_draft_ids : int32 [V] or None
         The inverse map, read with a kernel only. None: made from draft_to_target_ids at every call, which costs a pass
-        over the map.
+        over the map, and takes the kernel's width for V: only a map that is given can show that a kernel is another
+        target's.
     seeds, positions : int64 [B]
         positions[b] is the sequence position of the token to be drawn. The uniform is Philox4x32-10 of (seed, position)
         in the stream "propose" (with a kernel also "leak" and "redraw"), so it never meets the verifier's.

@@ -180,7 +180,7 @@ const float* SpreadSources::chunk(const float* masses, int64_t chunk, int n) con
   for (int64_t at = entries.begin; at < entries.end; ++at) {
     const uint32_t place = place_of(target_ids[at]);
     const uint32_t number = static_cast<uint32_t>(source_numbers[at]);
-    if (place < places && number < numbers) out[place] += masses[number] * weights[at];
+    if ((place < places) & (number < numbers)) out[place] += masses[number] * weights[at];
   }
   for (int64_t number = chunk_numbers_[chunk]; number < chunk_numbers_[chunk + 1]; ++number) {
     const uint32_t place = place_of(kernel_.spreading_ids[number]);

@@ -13,7 +13,7 @@ using F = Simd::Float;
 constexpr int kWidth = Simd::kWidth;
 constexpr int kUnroll = 4;
 constexpr int kBlock = kWidth * kUnroll;
-constexpr int kAhead = 1024;  // ids
+constexpr int kAhead = 4096;  // bytes
 static_assert(kMaxGroup % kBlock == 0 && kChunk % kBlock == 0,
               "groups and chunks are whole blocks");
 
@@ -404,8 +404,8 @@ inline float residual_mix_sum_impl(const Target* target, const RowStats& target_
       const int at = i + u * kWidth;
       // Between two chunks the caller is away, which the processor's own prefetcher does not
       // survive.
-      __builtin_prefetch(target + at + kAhead);
-      __builtin_prefetch(draft + at + kAhead);
+      __builtin_prefetch(reinterpret_cast<const char*>(target + at) + kAhead);
+      __builtin_prefetch(reinterpret_cast<const char*>(draft + at) + kAhead);
       const F prob = law_of_logits(load_full(target, at, nullptr), target_stats);
       const F draft_prob = law_of_logits(load_full(draft, at, nullptr), draft_stats);
       const F moved =
