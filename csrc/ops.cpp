@@ -11,8 +11,11 @@
   "Tensor? temperature, Tensor? top_k, Tensor? top_p, Tensor? min_p, " \
   "float default_temperature, int default_top_k, float default_top_p, float default_min_p"
 #define RANDOM_NUMBERS "Tensor? seeds, Tensor? positions, Tensor? uniform_samples"
-// An RDK kernel: the tensors that it has, which those are (-1: no kernel), its leak if constant.
-#define RDK_KERNEL "Tensor[] kernel, int kernel_parts, float constant_leak"
+// An RDK kernel: the tensors of a mixture, which those are (-1: none), its leak if constant; or the
+// factors of a low-rank one, their scale, and the share of what they make.
+#define RDK_KERNEL                                           \
+  "Tensor[] kernel, int kernel_parts, float constant_leak, " \
+  "Tensor? factors, float scale, float lam"
 
 // Ops that come twice: with new results, and as .out with tensors of the caller for them.
 #define DRAFT_SAMPLE                                           \
@@ -43,8 +46,7 @@ STABLE_TORCH_LIBRARY(hetero_spec, m) {
       "remap_probs(Tensor draft_logits, Tensor draft_to_target_ids, int "
       "target_vocab_size, " SAMPLING_PARAMS ") -> Tensor");
 
-  m.def("rdk_redistribute(Tensor draft_probs, " RDK_KERNEL
-        ", Tensor? factors, float scale, float lam) -> Tensor");
+  m.def("rdk_redistribute(Tensor draft_probs, " RDK_KERNEL ") -> Tensor");
 
   m.def("draft_sample(" DRAFT_SAMPLE ") -> " DRAFT_RESULTS);
   m.def("draft_sample.out(" DRAFT_SAMPLE ", *, " DRAFT_RESULTS_OUT ") -> ()");

@@ -36,6 +36,13 @@ def kernel_workload(case: Case) -> Workload:
         OURS: lambda _: ops.draft_sample(logits, draft_to_target, **keywords, **with_kernel, **parameters(case)),
         "without_kernel": lambda _: ops.draft_sample(logits, draft_to_target, **keywords, **parameters(case)),
     }
+    if isinstance(kernel.parts, ops.RdkFactors):
+
+        def materialised(_: int) -> object:
+            law = ops.rdk_redistribute(ops.remap_probs(logits, maps, case.vocab_size, **parameters(case)), kernel)
+            return ops.draft_sample(law.log(), **keywords)
+
+        ways["materialised"] = materialised
     num_bytes = logits.numel() * logits.element_size()
     return Workload(ways, logits, facts={"bytes_needed": num_bytes, "limit_bytes": num_bytes})
 

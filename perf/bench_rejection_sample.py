@@ -30,13 +30,14 @@ def kernel_workload(case: Case) -> Workload:
     """With the case's RDK kernel against the same call without, on the same drafts (of the drafter's own law)."""
     inputs = make_verification(case)
     kernel = make_kernel(case.kernel or "mix", case.vocab_size)
-    leak = kernel.parts.leak
+    # What draft_sample would have saved: coefficients, or what a leak of many values comes to.
+    is_low_rank = isinstance(kernel.parts, ops.RdkFactors)
+    is_summed = is_low_rank or kernel.parts.leak is not None  # type: ignore[union-attr]
     leaked = []
     for idx, drafts in enumerate(inputs.drafts):
-        # What draft_sample would have saved; only a leak of many values needs it.
         saved = (
             None
-            if leak is None
+            if not is_summed
             else ops.draft_sample(
                 inputs.draft_logits,
                 inputs.draft_to_target_ids,
@@ -62,6 +63,14 @@ def kernel_workload(case: Case) -> Workload:
         )
 
     ways: dict[str, Callable[[int], object]] = {OURS: ours, "without_kernel": _ours(case, inputs)}
+    if is_low_rank:
+        # The same drafts against their laws over the vocabulary: with the coefficients at hand, and without.
+        ways["without_handed_over"] = lambda idx: _call(
+            case, inputs, idx, seeds=inputs.drafts[idx].seeds, positions=inputs.drafts[idx].positions, kernel=kernel
+        )
+        ways["materialised"] = lambda idx: materialised(
+            case, inputs, idx, kernel, seeds=inputs.drafts[idx].seeds, positions=inputs.drafts[idx].positions
+        )
     facts = _facts(case, inputs)
     runs = [ours(idx) for idx in range(len(inputs.drafts))]
     facts["mean_accepted_with_kernel"] = round(
@@ -71,25 +80,28 @@ def kernel_workload(case: Case) -> Workload:
     return Workload(ways, inputs.target_logits, len(inputs.drafts), facts)
 
 
-def check_kernel(case: Case, inputs: Verification, idx: int, kernel: Kernel, leaked: Tensor | None) -> None:
-    """The same uniforms against the redistributed laws, materialised, must give the same accepted run."""
-    drafts = inputs.drafts[idx]
-    uniforms = torch.rand(len(inputs.target_logits), 2, generator=generator(7), dtype=torch.float64)
+def materialised(case: Case, inputs: Verification, idx: int, kernel: Kernel, **random: Tensor) -> ops.RejectionSample:
+    """The same call with the redistributed laws as tensors over the target's ids."""
     maps = inputs.draft_to_target_ids
     maps = torch.arange(case.vocab_size, dtype=torch.int32) if maps is None else maps
     law = ops.rdk_redistribute(ops.remap_probs(inputs.draft_logits, maps, case.vocab_size, **parameters(case)), kernel)
-    plain = torch.tensor([0.0, 1.0, 0.0, -torch.inf]).repeat(len(law), 1)
-    expected = ops.rejection_sample(
+    return ops.rejection_sample(
         inputs.target_logits,
-        drafts.token_ids,
+        inputs.drafts[idx].token_ids,
         inputs.cu_num_draft_tokens,
         case.num_drafts,
         draft_logits=law.log(),
-        draft_stats=plain,
+        draft_stats=torch.tensor([0.0, 1.0, 0.0, -torch.inf]).repeat(len(law), 1),
         rule=case.rule,
-        uniform_samples=uniforms,
         **parameters(case),
+        **random,
     )
+
+
+def check_kernel(case: Case, inputs: Verification, idx: int, kernel: Kernel, leaked: Tensor | None) -> None:
+    """The same uniforms against the redistributed laws, materialised, must give the same accepted run."""
+    uniforms = torch.rand(len(inputs.target_logits), 2, generator=generator(7), dtype=torch.float64)
+    expected = materialised(case, inputs, idx, kernel, uniform_samples=uniforms)
     ours = _call(case, inputs, idx, uniform_samples=uniforms, kernel=kernel, draft_leaked_mass=leaked)
     checks.same_ids(f"{case.label}: accepted", ours.num_accepted_tokens, expected.num_accepted_tokens)
 

@@ -37,7 +37,7 @@ class Case:
     logits: str = "peaked"  # "flat", or "smollm2" for a real model's
     cache: str = "cold"  # "warm": the logits have just been read
     threads: int = 0  # 0: torch's default
-    kernel: str | None = None  # RDK: "mix", "diagonal" or "sparse" (perf/kernels.py)
+    kernel: str | None = None  # RDK: a kind of perf/kernels.py
     compiled: bool = False  # torch.compile is measured too (half a minute a shape)
 
     @property
@@ -84,6 +84,12 @@ def rdk() -> list[Case]:
         for dtype, mapped, acceptance, kernel in product(DTYPES, (False, True), (1.0, 0.5), kinds)
     ]
     cases += [Case("draft_sample", dtype, kernel=kernel, mapped=True) for dtype, kernel in product(DTYPES, kinds)]
+    # Against the same law materialised: 64 factors.
+    cases += [
+        Case("rejection_sample", "float32", acceptance=acceptance, kernel="low_rank", mapped=True)
+        for acceptance in (1.0, 0.5)
+    ]
+    cases += [Case("draft_sample", "float32", batch_size=batch, kernel="low_rank", mapped=True) for batch in (1, 8)]
     cases += [
         Case("rdk_redistribute", "float32", vocab_size, kernel=kernel)
         for vocab_size, kernel in product((1_024, 2_048, 4_096, 8_192, 32_768, 151_936), kinds)

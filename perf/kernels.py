@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hetero_spec.ops import RdkTensors
+from hetero_spec.ops import RdkFactors, RdkTensors
 from perf.inputs import generator
 
 LEAK = 0.05  # small, so that drafts of the drafter's own law are accepted about as often with the kernel as without
 SPREAD = 0.05
 SOURCE_SHARE = 0.01  # of the target's ids have a sparse row: the drafter's vocabulary at 99 % pruning
 ENTRIES = 8  # of a sparse row
+FACTORS = 64  # of a low-rank kernel
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Kernel:
     """The least that an op asks of a kernel; its tensors are on the CPU."""
 
     vocab_size: int
-    parts: RdkTensors
+    parts: RdkTensors | RdkFactors
 
-    def tensors(self, device: torch.device) -> RdkTensors:
+    def tensors(self, device: torch.device) -> RdkTensors | RdkFactors:
         return self.parts
 
 
@@ -65,20 +66,27 @@ def sparse(vocab_size: int, source_share: float = SOURCE_SHARE, entries: int = E
 
 
 def make_kernel(kind: str, vocab_size: int) -> Kernel:
-    """mix: a constant leak to a prior; diagonal: a leak of its own for each token; sparse: rows for some tokens."""
+    """mix: a constant leak to a prior; diagonal: a leak of its own for each token; sparse: rows for some tokens;
+    low_rank: FACTORS centred laws, some of whose weights are clamped."""
+    if kind == "low_rank":
+        laws = torch.rand(FACTORS, vocab_size, generator=generator(14)) ** 8
+        laws /= laws.sum(1, keepdim=True)
+        factors = (laws - laws.mean(0)).T.contiguous()
+        return Kernel(vocab_size, RdkFactors(factors, scale=4.0 * vocab_size, lam=LEAK))
     if kind == "mix":
         return Kernel(vocab_size, RdkTensors(constant_leak=LEAK, **prior(vocab_size)))
     if kind == "diagonal":
         leak = 2 * LEAK * torch.rand(vocab_size, generator=generator(13))
         return Kernel(vocab_size, RdkTensors(leak=leak, **prior(vocab_size)))
     if kind == "sparse":
-        return Kernel(vocab_size, RdkTensors(**sparse(vocab_size)))
-    raise ValueError(f"make_kernel: kind must be mix, diagonal or sparse, got {kind!r}")
+        return Kernel(vocab_size, RdkTensors(**sparse(vocab_size)).indexed())
+    raise ValueError(f"make_kernel: kind must be mix, diagonal, sparse or low_rank, got {kind!r}")
 
 
 def dense(kernel: Kernel) -> Tensor:
     """The kernel's matrix, float32 [V, V]: for small V only."""
     size, parts = kernel.vocab_size, kernel.parts
+    assert isinstance(parts, RdkTensors)
     leak = torch.full((size,), parts.constant_leak) if parts.leak is None else parts.leak
     leak = torch.nan_to_num(leak)
     spread = torch.zeros(size) if parts.spread is None else parts.spread

@@ -114,8 +114,8 @@ def test_kernels_that_stream_no_rows_need_no_wide_loads_but_may_not_spill():
 
 
 def test_one_instance_of_a_kernel_can_be_left_out() -> None:
-    assert Kernel("overlap_kernel<float, false>", "sm_90").streams_rows
-    assert not Kernel("overlap_kernel<float, true>", "sm_90").streams_rows
+    assert Kernel("overlap_kernel<float, 0>", "sm_90").streams_rows
+    assert not Kernel("overlap_kernel<float, 1>", "sm_90").streams_rows
 
 
 def test_blocks_that_fit_are_the_least_of_the_limits():

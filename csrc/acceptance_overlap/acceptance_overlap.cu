@@ -12,6 +12,7 @@ struct Workspace {
   RowStats* target_stats;
   RowStats* draft_stats;
   float* leaked_mass;
+  LowRankSpace low_rank;
   double* masses;
   unsigned* tickets;
   unsigned char* row_stats;  // for one matrix after the other
@@ -27,7 +28,7 @@ Workspace lay_out(const AcceptanceOverlapCuda& call, void* base) {
   const int64_t draft_vocab_size = call.draft_logits.vocab_size;
   const bool makes_laws = call.draft_stats == nullptr;
   WorkspaceLayout layout(base);
-  Workspace out;
+  Workspace out{};
   const std::size_t zeroed_from = layout.size();
   out.tickets = layout.take<unsigned>(rows);
   out.num_ids = layout.take<int32_t>(1);
@@ -37,7 +38,13 @@ Workspace lay_out(const AcceptanceOverlapCuda& call, void* base) {
   out.zeroed_bytes = layout.size() - zeroed_from;
   out.target_stats = layout.take<RowStats>(rows);
   out.draft_stats = layout.take<RowStats>(makes_laws ? rows : 0);
-  out.leaked_mass = layout.take<float>(call.kernel.needs_leaked_mass() ? rows : 0);
+  const bool is_low_rank = call.kernel.needs_coefficients();
+  out.leaked_mass = layout.take<float>(call.kernel.needs_leaked_mass() ? rows
+                                       : is_low_rank ? rows * call.kernel.row_width()
+                                                     : 0);
+  if (is_low_rank) {
+    out.low_rank = take_low_rank_space(layout, call.kernel.low_rank, rows, vocab_size, false);
+  }
   out.masses = layout.take<double>(rows * num_chunks(vocab_size));
   const std::size_t one = row_stats_cuda_workspace(rows, vocab_size, false);
   const std::size_t other = row_stats_cuda_workspace(rows, draft_vocab_size, false);
@@ -97,11 +104,21 @@ cudaError_t acceptance_overlap_cuda(const AcceptanceOverlapCuda& call, void* wor
     if (error != cudaSuccess) return error;
   }
   const dim3 grid = row_grid(blocks_for(num_chunks(target.vocab_size), kBlockWarps), call.num_rows);
-  const bool has_kernel = call.kernel.is_given() && !call.kernel.is_identity();
-  return dispatch(target.dtype, has_kernel, [&](auto type, auto rdk) {
+  const RdkForm form = call.kernel.form();
+  std::size_t shared_bytes = 0;
+  if (form == kLowRank) {
+    shared_bytes = shared_kept_bytes(call.kernel.low_rank);
+    error = launch_low_rank_rows(
+        {call.kernel.low_rank, target.vocab_size, space.low_rank, space.leaked_mass, nullptr},
+        OverlapRows{arguments}, call.num_rows, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return dispatch(target.dtype, false, [&](auto type, auto) {
     using T = typename decltype(type)::type;
-    return gpu::launch(grid, dim3(kBlockThreads), 0, stream,
-                       overlap_kernel<T, decltype(rdk)::value>, arguments);
+    return with_form(form, [&](auto compiled_form) {
+      return gpu::launch(grid, dim3(kBlockThreads), shared_bytes, stream,
+                         overlap_kernel<T, decltype(compiled_form)::value>, arguments);
+    });
   });
 }
 

@@ -3,12 +3,14 @@
 //   overlap kernel   grid: x = group of kBlockWarps chunks, y and z = row; warp -> chunk of the
 //   target's
 //                    vocabulary. The last block of a row adds its chunks.
-// and before it, where an RDK kernel's leaked mass has to be summed, a block for each draft row.
-// Passes over memory: two reads of each row (one of the draft's where its stats are given).
-// Numerics: float32 inside a chunk, float64 across chunks.
+// and before it, where an RDK kernel's leaked mass has to be summed, a block for each draft row,
+// and with a low-rank kernel those of common/low_rank.cuh. Passes over memory: two reads of each
+// row (one of the draft's where its stats are given). Numerics: float32 inside a chunk, float64
+// across chunks.
 #pragma once
 
 #include "acceptance_overlap/acceptance_overlap_cuda.h"
+#include "common/low_rank.cuh"
 #include "common/rdk.cuh"
 #include "common/row_law.cuh"
 
@@ -18,7 +20,7 @@ struct OverlapArguments {
   AcceptanceOverlapCuda call;
   const RowStats* target_stats;  // [rows]
   const RowStats* draft_stats;   // [rows]
-  const float* leaked_mass;      // [rows], where the kernel needs it
+  const float* leaked_mass;      // [rows], where the kernel needs it; low rank [rows, n + 1]
   double* masses;                // [rows, chunks]
   unsigned* tickets;             // [rows], 0
 };
@@ -34,7 +36,49 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) leaked_mass[row] = mass;
 }
 
-// Sum of min(target, draft) over one chunk, the draft law redistributed by the kernel; as below.
+// The rows of common/low_rank.cuh.
+struct OverlapRows {
+  OverlapArguments arguments;
+
+  __device__ __forceinline__ int64_t row(int64_t index, int) const {
+    return index < arguments.call.num_rows ? index : -1;
+  }
+  __device__ __forceinline__ DraftLaw law(int64_t row) const {
+    const AcceptanceOverlapCuda& call = arguments.call;
+    return DraftLaw({call.draft_logits, row, arguments.draft_stats[row], call.target_to_draft_ids});
+  }
+};
+
+// Sum of min(target, draft) over one chunk, the draft law redistributed by a low-rank kernel, whose
+// numbers of the row are in shared memory; as below.
+template <class T>
+__device__ __forceinline__ float chunk_low_rank_overlap(const AcceptanceOverlapCuda& call,
+                                                        int64_t row, const RowStats& target_stats,
+                                                        const DraftLaw& draft, int64_t chunk,
+                                                        int lane) {
+  constexpr int kStep = kWarpLanes * kPack<T>;
+  const RowView<T> target_row = row_of<T>(call.target_logits, row, nullptr);
+  const LawLoop target(target_stats);
+  const RdkFactors& factors = call.kernel.low_rank;
+  const float total = shared_kept()[factors.num_factors];
+  const int64_t begin = chunk * kChunk, size = call.target_logits.vocab_size;
+  float sum = 0.0f;
+  for (int64_t first = begin; first < begin + kChunk && first < size; first += kStep) {
+    float logit[1][kPack<T>];
+    load_steps(target_row, first, lane, logit);
+    const float* staged = stage_weights(factors, size, first, kStep, lane);
+#pragma unroll
+    for (int n = 0; n < kPack<T>; ++n) {
+      const int id = static_cast<int>(first) + lane * kPack<T> + n;
+      if (id >= size) continue;
+      sum += fminf(target.prob(logit[0][n], id),
+                   low_rank_prob(factors, total, staged[lane * kPack<T> + n], draft.at(id)));
+    }
+  }
+  return warp_sum(sum);
+}
+
+// Sum of min(target, draft) over one chunk, the draft law redistributed by a mixture; as below.
 template <class T>
 __device__ __forceinline__ float chunk_rdk_overlap(const OverlapArguments& arguments, int64_t row,
                                                    const RowStats& target_stats,
@@ -101,7 +145,7 @@ __device__ __forceinline__ float chunk_overlap(const AcceptanceOverlapCuda& call
   return warp_sum(sum);
 }
 
-template <class T, bool kRdk>
+template <class T, int kForm>
 __global__ void __launch_bounds__(kBlockThreads, 2) overlap_kernel(OverlapArguments arguments) {
   const AcceptanceOverlapCuda& call = arguments.call;
   const int64_t row = blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
@@ -115,9 +159,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2) overlap_kernel(OverlapArgume
     if (blockIdx.x == 0 && thread == 0) call.overlap[row] = quiet_nan();
     return;
   }
+  if constexpr (kForm == kLowRank) {
+    const RdkFactors& factors = call.kernel.low_rank;
+    share_kept(factors, arguments.leaked_mass + row * factors.row_width());
+  }
   if (chunk < chunks) {
     float mass;
-    if constexpr (kRdk) {
+    if constexpr (kForm == kLowRank) {
+      mass = chunk_low_rank_overlap<T>(call, row, target, OverlapRows{arguments}.law(row), chunk,
+                                       lane);
+    } else if constexpr (kForm == kMixture) {
       mass = chunk_rdk_overlap<T>(arguments, row, target, draft, chunk, lane);
     } else {
       mass = chunk_overlap<T>(call, row, target, draft, chunk, lane);

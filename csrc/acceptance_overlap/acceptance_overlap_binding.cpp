@@ -29,7 +29,7 @@ struct Call {
 Call checked(const Tensor& target_logits, const Tensor& draft_logits,
              const std::optional<Tensor>& draft_stats,
              const std::optional<Tensor>& target_to_draft_ids, const SamplingTensors& params,
-             const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak) {
+             const KernelTensors& kernel) {
   Call out{};
   out.target_logits = logit_matrix(target_logits, kOp, "target_logits");
   out.draft_logits = logit_matrix(draft_logits, kOp, "draft_logits");
@@ -47,8 +47,7 @@ Call checked(const Tensor& target_logits, const Tensor& draft_logits,
                   " ids wide without target_to_draft_ids, got ", out.draft_logits.vocab_size);
   out.draft_stats = optional_data<RowStats>(draft_stats, ScalarType::Float, {out.num_rows, 4},
                                             target_logits, kOp, "draft_stats");
-  out.kernel =
-      rdk_kernel(kernel, kernel_parts, constant_leak, target_logits.size(1), target_logits, kOp);
+  out.kernel = rdk_kernel(kernel, target_logits.size(1), target_logits, kOp);
   return out;
 }
 
@@ -60,11 +59,12 @@ Tensor acceptance_overlap(const Tensor& target_logits, const Tensor& draft_logit
                           const std::optional<Tensor>& min_p, double default_temperature,
                           int64_t default_top_k, double default_top_p, double default_min_p,
                           const std::vector<Tensor>& kernel, int64_t kernel_parts,
-                          double constant_leak) {
+                          double constant_leak, const std::optional<Tensor>& factors, double scale,
+                          double lam) {
   const Call call = checked(target_logits, draft_logits, draft_stats, target_to_draft_ids,
                             {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
                              default_top_p, default_min_p},
-                            kernel, kernel_parts, constant_leak);
+                            {kernel, kernel_parts, constant_leak, factors, scale, lam});
   Tensor overlap = new_tensor(target_logits, {call.num_rows}, ScalarType::Float);
   acceptance_overlap_cpu(call.target_logits, call.draft_logits, call.num_rows, call.draft_stats,
                          call.target_to_draft_ids, call.kernel, call.params,
@@ -79,12 +79,13 @@ Tensor acceptance_overlap_on_cuda(
     const std::optional<Tensor>& temperature, const std::optional<Tensor>& top_k,
     const std::optional<Tensor>& top_p, const std::optional<Tensor>& min_p,
     double default_temperature, int64_t default_top_k, double default_top_p, double default_min_p,
-    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak) {
+    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak,
+    const std::optional<Tensor>& factors, double scale, double lam) {
   const torch::stable::accelerator::DeviceGuard guard(target_logits.get_device_index());
   const Call call = checked(target_logits, draft_logits, draft_stats, target_to_draft_ids,
                             {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
                              default_top_p, default_min_p},
-                            kernel, kernel_parts, constant_leak);
+                            {kernel, kernel_parts, constant_leak, factors, scale, lam});
   Tensor overlap = new_tensor(target_logits, {call.num_rows}, ScalarType::Float);
   const AcceptanceOverlapCuda cuda{device_logits(call.target_logits),
                                    device_logits(call.draft_logits),

@@ -10,7 +10,8 @@
 namespace hetero_spec {
 namespace {
 
-constexpr int64_t kSpreadGroup = 16;  // rows whose spread mass, V floats each, is held at once
+constexpr int64_t kSpreadGroup =
+    16;  // rows whose spread masses, up to V floats each, are held at once
 
 }  // namespace
 
@@ -40,16 +41,21 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
   }
   const int64_t chunks = num_chunks(target_logits.vocab_size);
   std::vector<double> shared(num_rows * chunks);
+  std::vector<float> coefficients(kernel.needs_coefficients() ? num_rows * kernel.row_width() : 0);
   const auto draft_of = [&](int64_t row) {
-    return DraftRow{draft_logits.row(row), drafts[row].stats, target_to_draft_ids};
+    return DraftRow{draft_logits.row(row), drafts[row].stats, target_to_draft_ids,
+                    coefficients.empty() ? nullptr : &coefficients[row * kernel.row_width()]};
   };
   const bool redistributes = kernel.is_given() && !kernel.is_identity();
+  const SpreadSources sources(kernel, target_to_draft_ids);
+  const bool spreads = sources.size() > 0;
   // min(a, b) = a - max(0, a - b)
-  const auto rest = [&](int64_t row, float leaked, const float* spread, int64_t chunk,
+  const auto rest = [&](int64_t row, float leaked, const float* masses, int64_t chunk,
                         float* weights) {
     const int n = target_logits.row(row).chunk_size(chunk);
     if (redistributes) {
-      return subtract_rdk_chunk(kernel, draft_of(row), leaked, spread, 1.0f, chunk, n, weights);
+      return subtract_rdk_chunk(kernel, draft_of(row), leaked, sources.chunk(masses, chunk, n),
+                                1.0f, chunk, n, weights);
     }
     return subtract_draft_chunk(draft_logits.row(row), drafts[row].stats, target_to_draft_ids, 1.0f,
                                 chunk, n, weights);
@@ -58,35 +64,42 @@ void acceptance_overlap_cpu(const LogitMatrix& target_logits, const LogitMatrix&
     const RowStats &target = targets[row].stats, &draft = drafts[row].stats;
     return !(is_invalid(target) || is_empty(target) || is_invalid(draft) || is_empty(draft));
   };
-  const bool spreads = redistributes && kernel.spread != nullptr;
-  const std::vector<int32_t> ids =
-      spreads ? spreading_ids(kernel, target_to_draft_ids) : std::vector<int32_t>();
+  const bool shares_factors = kernel.needs_coefficients();
+  if (shares_factors) {
+    std::vector<DraftRow> rows;
+    std::vector<float*> places;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (!is_law(row)) continue;
+      rows.push_back(draft_of(row));
+      places.push_back(&coefficients[row * kernel.row_width()]);
+    }
+    draft_coefficients(kernel, rows, parallel, places.data(), nullptr);
+  }
   const int64_t group = spreads ? std::min(kSpreadGroup, num_rows) : num_rows;
   std::vector<float> leaked(redistributes ? group : 0);
-  std::vector<float> spread(spreads ? group * kernel.vocab_size : 0);
+  std::vector<float> masses(spreads ? group * sources.size() : 0);
   for (int64_t first = 0; first < num_rows; first += group) {
     const int64_t rows = std::min(group, num_rows - first);
     if (redistributes) {
       parallel_for(parallel, rows, 1, [&](int64_t begin, int64_t end) {
         for (int64_t idx = begin; idx < end; ++idx) {
           leaked[idx] = leaked_mass(kernel, draft_of(first + idx));
-          if (spreads) {
-            spread_mass(kernel, draft_of(first + idx), ids, &spread[idx * kernel.vocab_size]);
-          }
+          if (spreads) sources.masses(draft_of(first + idx), &masses[idx * sources.size()]);
         }
       });
     }
     parallel_for(parallel, rows * chunks, 2, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t idx = task / chunks, row = first + idx, chunk = task % chunks;
+        // Rows share a read of a low-rank kernel's factors; else a row stays in the cache.
+        const int64_t idx = shares_factors ? task % rows : task / chunks;
+        const int64_t chunk = shares_factors ? task / rows : task % chunks, row = first + idx;
         if (!is_law(row)) continue;
         float* weights = chunk_buffer();
         const double target_mass =
             target_chunk_probs(target_logits.row(row), targets[row].stats, chunk, weights);
         shared[row * chunks + chunk] =
             target_mass - rest(row, redistributes ? leaked[idx] : 0.0f,
-                               spreads ? &spread[idx * kernel.vocab_size] : nullptr, chunk,
-                               weights);
+                               spreads ? &masses[idx * sources.size()] : nullptr, chunk, weights);
       }
     });
   }

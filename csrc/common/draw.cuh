@@ -10,6 +10,14 @@
 
 namespace hetero_spec {
 
+// Sum of the masses of a row's chunks, by one warp; all lanes get it.
+template <class Mass>
+__device__ __forceinline__ double sum_of_chunks(const Mass* masses, int chunks, int lane) {
+  double sum = 0.0;
+  for (int chunk = lane; chunk < chunks; chunk += kWarpLanes) sum += masses[chunk];
+  return warp_sum(sum);
+}
+
 struct ChosenChunk {
   int chunk;    // -1: no mass, or none that is finite
   double goal;  // of the cumulative weight inside the chunk
@@ -113,6 +121,27 @@ __device__ int choose_in_chunk(int chunk, double goal, LoadWeights load_weights)
   const int found = shared.chosen != kNoId ? shared.chosen : shared.last;
   __syncthreads();  // before another draw of this block
   return found;
+}
+
+// Draws an id from the masses of the chunks and the weights of the one chosen, by the whole block;
+// -1 if there is no mass, or none that is finite. load_weights as in choose_in_chunk.
+template <int kSteps, int kWidth, class LoadWeights>
+__device__ int draw_by_masses(const double* masses, int chunks, double uniform,
+                              LoadWeights load_weights) {
+  struct Shared {
+    ChosenChunk chunk;
+  };
+  Shared& shared = gpu::shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kWarpLanes) {
+    const ChosenChunk chosen = choose_chunk(masses, chunks, uniform, thread);
+    if (thread == 0) shared.chunk = chosen;
+  }
+  __syncthreads();
+  const ChosenChunk chosen = shared.chunk;
+  __syncthreads();  // before another draw of this block
+  if (chosen.chunk < 0) return -1;
+  return choose_in_chunk<kSteps, kWidth>(chosen.chunk, chosen.goal, load_weights);
 }
 
 }  // namespace hetero_spec

@@ -6,6 +6,7 @@
 
 #include "common/dtype.h"
 #include "common/gpu.cuh"
+#include "common/rdk.h"
 #include "common/sampling_params.h"
 
 namespace hetero_spec {
@@ -46,6 +47,20 @@ cudaError_t dispatch(DType dtype, bool flag, Launch&& launch) {
       return with_flag(TypeTag<__half>{});
     case DType::kBFloat16:
       return with_flag(TypeTag<__nv_bfloat16>{});
+  }
+  return cudaErrorInvalidValue;
+}
+
+// Calls launch(integral_constant) for the form at hand.
+template <class Launch>
+cudaError_t with_form(RdkForm form, Launch&& launch) {
+  switch (form) {
+    case kAsDrawn:
+      return launch(std::integral_constant<int, kAsDrawn>{});
+    case kMixture:
+      return launch(std::integral_constant<int, kMixture>{});
+    case kLowRank:
+      return launch(std::integral_constant<int, kLowRank>{});
   }
   return cudaErrorInvalidValue;
 }

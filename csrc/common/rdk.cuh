@@ -25,15 +25,20 @@ __device__ __forceinline__ int64_t draft_id_of(const DraftRow& draft, int64_t to
   return id >= 0 && id < draft.logits.vocab_size ? id : -1;
 }
 
-// Draft probability of one target id, to the last bit the same wherever it is asked for.
+// Probability of a target id under the drafter's own law, which is neither invalid nor empty.
+__device__ __forceinline__ float draft_law_at(const DraftRow& draft, int64_t token) {
+  const int64_t id = draft_id_of(draft, token);
+  return id < 0 ? 0.0f : law_prob(draft.stats, logit_at(draft.logits, draft.row, id), id);
+}
+
+// Draft probability of one target id under a mixture, to the last bit the same wherever it is asked
+// for.
 __device__ __forceinline__ float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft,
                                              float leaked_mass, int64_t token) {
   if (is_invalid(draft.stats)) return quiet_nan();
   if (is_empty(draft.stats)) return 0.0f;
-  return rdk_prob(kernel, token, leaked_mass, [&](int64_t target_id) {
-    const int64_t id = draft_id_of(draft, target_id);
-    return id < 0 ? 0.0f : law_prob(draft.stats, logit_at(draft.logits, draft.row, id), id);
-  });
+  return rdk_prob(kernel, token, leaked_mass,
+                  [&](int64_t target_id) { return draft_law_at(draft, target_id); });
 }
 
 // The same in a loop over many ids, with a law made ready for it; no bits are promised. The row is

@@ -2,6 +2,8 @@
 // RDK kernels (Timor et al. 2025, arXiv 2506.03206): a row-stochastic matrix that moves a draft
 // law's mass over the target's vocabulary, here in a form that costs no more than its parts.
 //
+// A mixture:
+//
 //   row i  =  (1 - a_i - b_i) delta_i  +  a_i r  +  b_i S_i
 //   draft(t)  =  (1 - a_t - b_t) law(t)  +  s r(t)  +  sum_i b_i law(i) S_it,   s = sum_i a_i
 //   law(i)
@@ -9,7 +11,11 @@
 // law is the drafter's row law read through the map, a the leak, r the prior, b the spread, S
 // sparse rows. A draft is drawn as a mixture (law, then perhaps the prior or a row of S), tested at
 // one token through the transposed rows, and evaluated over the vocabulary where it was rejected
-// only.
+// only. A low-rank kernel is the other form: common/low_rank.h.
+//
+// An index of S, which the CPU reads where it evaluates a chunk of the vocabulary (the device does
+// without): the sources that have entries and a share, and of each entry of the form by targets its
+// target and the place of its source among those. A chunk's entries lie back to back.
 //
 // Ids and offsets come from the device: each is held in range, so that a broken kernel gives a
 // wrong law but never an access out of bounds.
@@ -18,9 +24,13 @@
 #include <cmath>
 #include <cstdint>
 
+#include "common/low_rank.h"
 #include "common/portability.h"
 
 namespace hetero_spec {
+
+// What a launch is compiled for: laws as they are, or redistributed by either form.
+enum RdkForm : int { kAsDrawn = 0, kMixture = 1, kLowRank = 2 };
 
 struct RdkKernel {
   int64_t vocab_size = 0;                    // V, the target's; 0: no kernel
@@ -36,16 +46,31 @@ struct RdkKernel {
   const int32_t* source_ids = nullptr;       // [entries]
   const float* source_weights = nullptr;     // [entries]
   int64_t num_entries = 0;
+  const int32_t* spreading_ids = nullptr;  // [num_spreading_ids], rising
+  int64_t num_spreading_ids = 0;
+  const int32_t* entry_target_ids = nullptr;      // [entries], as source_ids
+  const int32_t* entry_source_numbers = nullptr;  // [entries], of spreading_ids; -1: of none
+  RdkFactors low_rank;                            // given: then none of the above but vocab_size
 
   HETERO_SPEC_HD bool is_given() const { return vocab_size > 0; }
+  HETERO_SPEC_HD bool is_low_rank() const { return low_rank.is_given(); }
   HETERO_SPEC_HD bool has_constant_leak() const { return constant_leak == constant_leak; }
   // The mass that leaks has to be summed over the row: it is known neither to be 0 nor constant.
   HETERO_SPEC_HD bool needs_leaked_mass() const {
     return is_given() && !has_constant_leak() && leak != nullptr;
   }
+  // Of each row the coefficients of a low-rank kernel are needed.
+  HETERO_SPEC_HD bool needs_coefficients() const { return is_low_rank() && low_rank.lam != 0.0f; }
+  // Floats that are kept of each row.
+  HETERO_SPEC_HD int64_t row_width() const { return is_low_rank() ? low_rank.row_width() : 1; }
   // Known to leave every law as it is.
   HETERO_SPEC_HD bool is_identity() const {
+    if (is_low_rank()) return low_rank.lam == 0.0f;
     return spread == nullptr && (has_constant_leak() ? constant_leak == 0.0f : leak == nullptr);
+  }
+  HETERO_SPEC_HD RdkForm form() const {
+    if (!is_given() || is_identity()) return kAsDrawn;
+    return is_low_rank() ? kLowRank : kMixture;
   }
 };
 
@@ -58,25 +83,29 @@ HETERO_SPEC_HD inline float spread_of(const RdkKernel& kernel, int64_t token) {
   return kernel.spread != nullptr ? kernel.spread[token] : 0.0f;
 }
 
-// Entries [begin, end) of one row.
+// Entries [begin, end) of one row, or of the rows of ids [first, end).
 struct RdkEntries {
   int64_t begin, end;
 };
 
+HETERO_SPEC_HD inline RdkEntries entries_between(const int32_t* offsets, int64_t first, int64_t end,
+                                                 int64_t num_entries) {
+  return {offsets[first] < 0 ? 0 : offsets[first],
+          offsets[end] > num_entries ? num_entries : offsets[end]};
+}
+
 HETERO_SPEC_HD inline RdkEntries entries_of(const int32_t* offsets, int64_t id,
                                             int64_t num_entries) {
-  const int64_t begin = offsets[id] < 0 ? 0 : offsets[id];
-  const int64_t end = offsets[id + 1] > num_entries ? num_entries : offsets[id + 1];
-  return {begin, end};
+  return entries_between(offsets, id, id + 1, num_entries);
 }
 
 HETERO_SPEC_HD inline bool has_id(const RdkKernel& kernel, int64_t id) {
   return id >= 0 && id < kernel.vocab_size;
 }
 
-// Draft probability of one target id; law(t) is the drafter's, `leaked_mass` is s. Drawing and
-// testing a token both come here, so that the law of the draw is the law of the test. Fused
-// multiply-adds are written out: a compiler may not choose differently in two places.
+// Draft probability of one target id under a mixture; law(t) is the drafter's, `leaked_mass` is s.
+// Drawing and testing a token both come here, so that the law of the draw is the law of the test.
+// Fused multiply-adds are written out: a compiler may not choose differently in two places.
 template <class Law>
 HETERO_SPEC_HD inline float rdk_prob(const RdkKernel& kernel, int64_t token, float leaked_mass,
                                      Law law) {

@@ -74,14 +74,6 @@ __device__ __forceinline__ float kept_together(const RowTest* tests, int64_t pos
   return prefix;
 }
 
-// Sum of the masses of a row's chunks, by one warp; all lanes get it.
-template <class Mass>
-__device__ __forceinline__ double sum_of_chunks(const Mass* masses, int chunks, int lane) {
-  double sum = 0.0;
-  for (int chunk = lane; chunk < chunks; chunk += kWarpLanes) sum += masses[chunk];
-  return warp_sum(sum);
-}
-
 // The longest block that is kept, of at most `length` tokens; by one warp, all lanes get it.
 // masses[position, chunk] are those of the residuals of rows 0 .. length - 1.
 __device__ __forceinline__ int64_t kept_block(const Ragged& ragged, const Uniforms& uniforms,
@@ -105,27 +97,6 @@ __device__ __forceinline__ int64_t kept_block(const Ragged& ragged, const Unifor
 }
 
 // ---- the last token ----------------------------------------------------------------------------
-
-// Draws an id from the masses of the chunks and the weights of the one chosen, by the whole block;
-// -1 if there is no mass, or none that is finite. load_weights as in choose_in_chunk.
-template <int kSteps, int kWidth, class LoadWeights>
-__device__ int draw_by_masses(const double* masses, int chunks, double uniform,
-                              LoadWeights load_weights) {
-  struct Shared {
-    ChosenChunk chunk;
-  };
-  Shared& shared = gpu::shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kWarpLanes) {
-    const ChosenChunk chosen = choose_chunk(masses, chunks, uniform, thread);
-    if (thread == 0) shared.chunk = chosen;
-  }
-  __syncthreads();
-  const ChosenChunk chosen = shared.chunk;
-  __syncthreads();  // before another draw of this block
-  if (chosen.chunk < 0) return -1;
-  return choose_in_chunk<kSteps, kWidth>(chosen.chunk, chosen.goal, load_weights);
-}
 
 // Lowest id whose value equals the largest that is not NaN, 0 if there is none; by the whole block.
 template <class T>

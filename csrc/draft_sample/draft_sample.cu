@@ -11,6 +11,7 @@ struct Workspace {
   DraftSampleArguments arguments;
   uint32_t* mask;
   int32_t* num_ids;
+  LowRankSpace low_rank;
   std::size_t bytes;
 };
 
@@ -31,8 +32,29 @@ Workspace lay_out(const DraftSampleCuda& call, void* base) {
     arguments.mask = out.mask;
     arguments.num_ids = out.num_ids;
   }
+  if (call.kernel.needs_coefficients()) {
+    out.low_rank = take_low_rank_space(layout, call.kernel.low_rank, batch, call.kernel.vocab_size,
+                                       /*wants_law_masses=*/false);
+  }
   out.bytes = layout.size();
   return out;
+}
+
+cudaError_t redistribute_low_rank(const Workspace& space, cudaStream_t stream) {
+  const DraftSampleCuda& call = space.arguments.call;
+  const RdkFactors& factors = call.kernel.low_rank;
+  // Of requests that drew nothing, and of a kernel that moves nothing.
+  cudaError_t error = cudaMemsetAsync(
+      call.leaked_mass, 0,
+      static_cast<std::size_t>(call.batch_size * factors.row_width()) * sizeof(float), stream);
+  if (error != cudaSuccess || call.kernel.is_identity()) return error;
+  error = launch_low_rank_rows(
+      {factors, call.kernel.vocab_size, space.low_rank, call.leaked_mass, nullptr}, DrawnRows{call},
+      call.batch_size, stream);
+  if (error != cudaSuccess) return error;
+  return gpu::launch(dim3(static_cast<unsigned>(call.batch_size)), dim3(kBlockThreads),
+                     shared_kept_bytes(factors), stream, low_rank_draw_kernel<kBlockThreads>, call,
+                     space.low_rank.masses);
 }
 
 }  // namespace
@@ -64,6 +86,7 @@ cudaError_t draft_sample_cuda(const DraftSampleCuda& call, void* workspace, cuda
                            draft_sample_kernel<T, decltype(truncate)::value>, arguments);
       });
   if (error != cudaSuccess || !call.kernel.is_given()) return error;
+  if (call.kernel.is_low_rank()) return redistribute_low_rank(space, stream);
   return gpu::launch(dim3(static_cast<unsigned>(call.batch_size)), dim3(kBlockThreads), 0, stream,
                      redistribute_kernel<kBlockThreads>, call);
 }

@@ -4,11 +4,14 @@
 // memory: one read of the row, and one chunk of it again for the draw; a truncated row is read
 // twice more at most by one block, for the cutoff and with it the masses of what it leaves.
 // An RDK kernel adds a second launch, block -> request: the mass that leaks, if it has to be
-// summed, and one thread moves the token. Numerics: float32 inside a chunk, float64 across chunks.
+// summed, and one thread moves the token; a low-rank one those of common/low_rank.cuh, and a block
+// for each request that draws again. Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
 #include "common/draw.cuh"
+#include "common/low_rank.cuh"
 #include "common/philox.h"
+#include "common/ragged.h"
 #include "common/rdk.cuh"
 #include "common/row_law.cuh"
 #include "draft_sample/draft_sample_cuda.h"
@@ -126,13 +129,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       is_drawn ? law_prob(stats, stats.max_logit, is_greedy(stats) ? id : 0) : 0.0f;
 }
 
+__device__ __forceinline__ DraftRow draft_row_of(const DraftSampleCuda& call, int64_t request_idx) {
+  return {call.draft_logits, request_idx, call.stats[request_idx], call.target_to_draft_ids};
+}
+
 // After draft_sample_kernel. Grid: x = request. kThreads only so that it is a template.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) redistribute_kernel(DraftSampleCuda call) {
   const int64_t request_idx = blockIdx.x;
   const int64_t source = call.target_token_ids[request_idx];
-  const DraftRow draft{call.draft_logits, request_idx, call.stats[request_idx],
-                       call.target_to_draft_ids};
+  const DraftRow draft = draft_row_of(call, request_idx);
   float leaked = 0.0f;
   if (has_id(call.kernel, source)) leaked = leaked_mass_by_block(call.kernel, draft);
   __syncthreads();  // all have read the source
@@ -145,6 +151,53 @@ __global__ void __launch_bounds__(kThreads) redistribute_kernel(DraftSampleCuda 
   call.target_token_ids[request_idx] = static_cast<int32_t>(token);
   call.draft_token_ids[request_idx] = static_cast<int32_t>(draft_id_of(draft, token));
   call.probs[request_idx] = rdk_prob_at(call.kernel, draft, leaked, token);
+}
+
+// The rows of common/low_rank.cuh: those of requests that have drawn.
+struct DrawnRows {
+  DraftSampleCuda call;
+
+  __device__ __forceinline__ int64_t row(int64_t index, int) const {
+    if (index >= call.batch_size) return -1;
+    return has_id(call.kernel, call.target_token_ids[index]) ? index : -1;
+  }
+  __device__ __forceinline__ DraftLaw law(int64_t row) const {
+    return DraftLaw(draft_row_of(call, row));
+  }
+};
+
+// After draft_sample_kernel and what makes `leaked_mass`. Grid: x = request. Dynamic shared memory:
+// n + 1 floats.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    low_rank_draw_kernel(DraftSampleCuda call, const double* masses) {
+  const int64_t request_idx = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  const RdkFactors& factors = call.kernel.low_rank;
+  const int64_t source = call.target_token_ids[request_idx];
+  if (!has_id(call.kernel, source)) return;
+  share_kept(factors, call.leaked_mass + request_idx * factors.row_width());  // all have the source
+  const float total = shared_kept()[factors.num_factors];
+  const bool is_law = total > 0.0f && total < INFINITY;
+  int64_t token = is_law ? source : -1;
+  if (is_law && uniform_of(call, request_idx, Stream::kLeak) < factors.lam) {
+    token = draw_low_rank(factors, call.kernel.vocab_size,
+                          masses + request_idx * num_chunks(call.kernel.vocab_size),
+                          uniform_of(call, request_idx, Stream::kRedraw));
+  }
+  if (thread >= kWarpLanes) return;
+  if (token < 0) {  // broken factors: there is no law to draw from
+    if (thread != 0) return;
+    call.target_token_ids[request_idx] = call.draft_token_ids[request_idx] = kPlaceholderTokenId;
+    call.probs[request_idx] = call.entropy[request_idx] = call.max_prob[request_idx] = 0.0f;
+    return;
+  }
+  const DraftRow draft = draft_row_of(call, request_idx);
+  const float prob = low_rank_prob_at(factors, shared_kept(), draft, token, thread);
+  if (thread != 0) return;
+  call.target_token_ids[request_idx] = static_cast<int32_t>(token);
+  call.draft_token_ids[request_idx] = static_cast<int32_t>(draft_id_of(draft, token));
+  call.probs[request_idx] = prob;
 }
 
 }  // namespace hetero_spec

@@ -20,12 +20,16 @@
 //   stats                float32 [B, 4], the drafter's row law, before the kernel
 //   entropy              float32 [B], nats, of that row law
 //   max_prob             float32 [B], its largest probability
-//   leaked_mass          float32 [B], what leaks to the kernel's prior, or null
+//   leaked_mass          float32 [B], what leaks to the kernel's prior, or null; with a low-rank
+//                        kernel [B, n + 1], the row's coefficients and total weight
+//                        (common/low_rank.h), 0 where lam is 0
 //
 // The draw is by inverse CDF in the drafter's vocabulary order: the first id whose cumulative
 // probability exceeds the uniform. A kernel then keeps that token, or draws another from its prior
 // (binary search) or from the token's sparse row (scan): no pass over the vocabulary, but for a
-// leak that is not constant, whose mass is summed over the row. Source: Timor et al. 2025 (arXiv
+// leak that is not constant, whose mass is summed over the row. A low-rank kernel reads its factors
+// twice, and one chunk of them again for a draw from its weights; where those make no law (broken
+// factors) the row proposes nothing. Source: Timor et al. 2025 (arXiv
 // 2502.05202), token-level intersection; Timor et al. 2025 (arXiv 2506.03206), redistribution.
 #pragma once
 
@@ -42,7 +46,7 @@ struct DraftSampleOutputs {
   RowStats* stats;
   float* entropy;
   float* max_prob;
-  float* leaked_mass;  // null without a kernel
+  float* leaked_mass;  // [B, kernel.row_width()], null without a kernel
 };
 
 struct DraftUniforms {

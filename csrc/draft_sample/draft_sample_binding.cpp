@@ -25,9 +25,7 @@ struct Arguments {
   const std::optional<Tensor>& seeds;
   const std::optional<Tensor>& positions;
   const std::optional<Tensor>& uniform_samples;
-  const std::vector<Tensor>& kernel;
-  int64_t kernel_parts;
-  double constant_leak;
+  KernelTensors kernel;
 };
 
 struct Call {
@@ -50,13 +48,13 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
       in.draft_to_target_ids, ScalarType::Int, {like.size(1)}, like, kOp, "draft_to_target_ids");
   out.target_to_draft_ids = optional_data<int32_t>(in.target_to_draft_ids, ScalarType::Int, {-1},
                                                    like, kOp, "target_to_draft_ids");
-  const bool has_kernel = in.kernel_parts >= 0;
+  const bool has_kernel = in.kernel.is_given();
   STD_TORCH_CHECK(
       !has_kernel || in.target_to_draft_ids.has_value() == in.draft_to_target_ids.has_value(), kOp,
       ": target_to_draft_ids must be given with a kernel exactly if draft_to_target_ids is");
   const int64_t vocab_size =
       in.target_to_draft_ids.has_value() ? in.target_to_draft_ids->size(0) : like.size(1);
-  out.kernel = rdk_kernel(in.kernel, in.kernel_parts, in.constant_leak, vocab_size, like, kOp);
+  out.kernel = rdk_kernel(in.kernel, vocab_size, like, kOp);
   if (in.uniform_samples.has_value() && has_kernel) {
     out.uniforms.samples = optional_data<double>(in.uniform_samples, ScalarType::Double,
                                                  {out.batch_size, 3}, like, kOp, "uniform_samples");
@@ -95,13 +93,17 @@ struct Results {
 
 Results new_results(const Call& call, const Tensor& like) {
   const int64_t batch_size = call.batch_size;
+  const Tensor leaked_mass =
+      call.kernel.is_low_rank()
+          ? new_tensor(like, {batch_size, call.kernel.row_width()}, ScalarType::Float)
+          : new_tensor(like, {call.kernel.is_given() ? batch_size : 0}, ScalarType::Float);
   return {new_tensor(like, {batch_size}, ScalarType::Int),
           new_tensor(like, {batch_size}, ScalarType::Int),
           new_tensor(like, {batch_size}, ScalarType::Float),
           new_tensor(like, {batch_size, 4}, ScalarType::Float),
           new_tensor(like, {batch_size}, ScalarType::Float),
           new_tensor(like, {batch_size}, ScalarType::Float),
-          new_tensor(like, {call.kernel.is_given() ? batch_size : 0}, ScalarType::Float)};
+          leaked_mass};
 }
 
 Results checked_results(const Results& given, const Call& call, const Tensor& like) {
@@ -117,7 +119,7 @@ Results checked_results(const Results& given, const Call& call, const Tensor& li
   check(given.max_prob, ScalarType::Float, "max_prob");
   STD_TORCH_CHECK(given.leaked_mass.has_value() == call.kernel.is_given(), kOp,
                   ": leaked_mass must be given exactly if a kernel is");
-  if (given.leaked_mass.has_value()) check(*given.leaked_mass, ScalarType::Float, "leaked_mass");
+  kept_of_rows(given.leaked_mass, call.kernel, batch_size, like, kOp, "leaked_mass");
   return given;
 }
 
@@ -161,9 +163,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> draft_sample(
     const std::optional<Tensor>& min_p, double default_temperature, int64_t default_top_k,
     double default_top_p, double default_min_p, const std::optional<Tensor>& seeds,
     const std::optional<Tensor>& positions, const std::optional<Tensor>& uniform_samples,
-    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak) {
-  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
-                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
+    const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak,
+    const std::optional<Tensor>& factors, double scale, double lam) {
+  const Call call = checked({draft_logits,
+                             draft_to_target_ids,
+                             target_to_draft_ids,
+                             seeds,
+                             positions,
+                             uniform_samples,
+                             {kernel, kernel_parts, constant_leak, factors, scale, lam}},
                             {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
                              default_top_p, default_min_p});
   const Results results = new_results(call, draft_logits);
@@ -182,11 +190,17 @@ void draft_sample_out(const Tensor& draft_logits, const std::optional<Tensor>& d
                       const std::optional<Tensor>& positions,
                       const std::optional<Tensor>& uniform_samples,
                       const std::vector<Tensor>& kernel, int64_t kernel_parts, double constant_leak,
+                      const std::optional<Tensor>& factors, double scale, double lam,
                       const Tensor& target_token_ids, const Tensor& draft_token_ids,
                       const Tensor& probs, const Tensor& stats, const Tensor& entropy,
                       const Tensor& max_prob, const std::optional<Tensor>& leaked_mass) {
-  const Call call = checked({draft_logits, draft_to_target_ids, target_to_draft_ids, seeds,
-                             positions, uniform_samples, kernel, kernel_parts, constant_leak},
+  const Call call = checked({draft_logits,
+                             draft_to_target_ids,
+                             target_to_draft_ids,
+                             seeds,
+                             positions,
+                             uniform_samples,
+                             {kernel, kernel_parts, constant_leak, factors, scale, lam}},
                             {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
                              default_top_p, default_min_p});
   const Results results = checked_results(

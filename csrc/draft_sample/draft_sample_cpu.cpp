@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "common/cpu/low_rank_cpu.h"
 #include "common/cpu/rdk_cpu.h"
 #include "common/philox.h"
 #include "common/ragged.h"
@@ -60,6 +62,13 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
   std::vector<ChunkSum> sums;
   compute_row_laws(masked, requests.data(), batch_size, true, parallel, &sums, laws.data());
   const int64_t chunks = num_chunks(masked.vocab_size);
+  const auto move_to = [&](int64_t b, const DraftRow& draft, float leaked, int64_t token) {
+    const int64_t id = target_to_draft_ids ? target_to_draft_ids[token] : token;
+    outputs.target_token_ids[b] = static_cast<int32_t>(token);
+    outputs.draft_token_ids[b] =
+        id >= 0 && id < draft.row.vocab_size ? static_cast<int32_t>(id) : kPlaceholderTokenId;
+    outputs.probs[b] = rdk_prob_at(kernel, draft, leaked, token);
+  };
   // The token of a request that has drawn from the drafter's law, moved as the kernel says.
   const auto redistribute = [&](int64_t b, const DraftRow& draft) {
     const int64_t source = outputs.target_token_ids[b];
@@ -68,13 +77,9 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
     const int64_t token =
         redistributed(kernel, source, uniform_of(uniforms, true, b, Stream::kLeak),
                       uniform_of(uniforms, true, b, Stream::kRedraw));
-    const int64_t id = target_to_draft_ids ? target_to_draft_ids[token] : token;
     const float leaked = leaked_mass(kernel, draft);
     outputs.leaked_mass[b] = leaked;
-    outputs.target_token_ids[b] = static_cast<int32_t>(token);
-    outputs.draft_token_ids[b] =
-        id >= 0 && id < draft.row.vocab_size ? static_cast<int32_t>(id) : kPlaceholderTokenId;
-    outputs.probs[b] = rdk_prob_at(kernel, draft, leaked, token);
+    move_to(b, draft, leaked, token);
   };
   parallel_for(parallel, batch_size, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
@@ -95,7 +100,43 @@ void draft_sample_cpu(const LogitMatrix& draft_logits, int64_t batch_size,
       outputs.probs[b] = id < 0 ? 0.0f : law_prob(law, row.at(id), id);
       outputs.entropy[b] = id < 0 ? 0.0f : static_cast<float>(laws[b].entropy);
       outputs.max_prob[b] = id < 0 ? 0.0f : is_greedy(law) ? 1.0f : std::exp(-law.log_normalizer);
-      if (kernel.is_given()) redistribute(b, {row, law, target_to_draft_ids});
+      if (kernel.is_given() && !kernel.is_low_rank()) {
+        redistribute(b, {row, law, target_to_draft_ids});
+      }
+    }
+  });
+  if (!kernel.is_low_rank()) return;
+  const int64_t width = kernel.row_width(), weight_chunks = num_chunks(kernel.vocab_size);
+  std::fill_n(outputs.leaked_mass, batch_size * width, 0.0f);
+  if (kernel.is_identity()) return;
+  // All requests that have drawn, together: they share the reads of the factors.
+  std::vector<int64_t> drawn;
+  std::vector<DraftRow> drafts;
+  std::vector<float*> coefficients;
+  for (int64_t b = 0; b < batch_size; ++b) {
+    if (!has_id(kernel, outputs.target_token_ids[b])) continue;
+    float* own = outputs.leaked_mass + b * width;
+    drawn.push_back(b);
+    drafts.push_back({masked.row(b), laws[b].stats, target_to_draft_ids, own});
+    coefficients.push_back(own);
+  }
+  std::vector<double> masses(drawn.size() * weight_chunks);
+  draft_coefficients(kernel, drafts, parallel, coefficients.data(), masses.data());
+  parallel_for(parallel, static_cast<int64_t>(drawn.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t idx = begin; idx < end; ++idx) {
+      const int64_t b = drawn[idx];
+      const float total = coefficients[idx][kernel.low_rank.num_factors];
+      int64_t token = total > 0.0f && std::isfinite(total) ? outputs.target_token_ids[b] : -1;
+      if (token >= 0 && uniform_of(uniforms, true, b, Stream::kLeak) < kernel.low_rank.lam) {
+        token = draw_low_rank(kernel.low_rank, coefficients[idx], &masses[idx * weight_chunks],
+                              kernel.vocab_size, uniform_of(uniforms, true, b, Stream::kRedraw));
+      }
+      if (token < 0) {  // broken factors: there is no law to draw from
+        outputs.target_token_ids[b] = outputs.draft_token_ids[b] = kPlaceholderTokenId;
+        outputs.probs[b] = outputs.entropy[b] = outputs.max_prob[b] = 0.0f;
+        continue;
+      }
+      move_to(b, drafts[idx], 0.0f, token);
     }
   });
 }

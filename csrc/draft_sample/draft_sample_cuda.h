@@ -30,7 +30,7 @@ struct DraftSampleCuda {
   RowStats* stats;
   float* entropy;
   float* max_prob;
-  float* leaked_mass;  // null without a kernel
+  float* leaked_mass;  // [B, kernel.row_width()], null without a kernel
 };
 
 // Bytes of device memory that one call needs; its contents do not matter.

@@ -4,13 +4,13 @@
 // A mixture takes two kernels:
 //   leaked   block -> row: sum of leak * law
 //   mix      grid: x = kBlockThreads ids, y and z = row; thread -> id
-// A low-rank kernel takes three:
-//   coefficients  block -> (chunk, row), thread -> factor: the chunk's part of U^T law
-//   weights       block -> (chunk, row), warp -> id: max(0, 1 + scale * U coefficients), and their
-//   sum finish        thread -> id
+// A low-rank kernel takes those of common/low_rank.cuh, which leave the weights in place of the
+// results, and
+//   finish   block -> (chunk, row), thread -> id
 // Numerics: float32 inside a chunk, float64 across chunks.
 #pragma once
 
+#include "common/low_rank.cuh"
 #include "common/rdk.h"
 #include "common/reduce.cuh"
 #include "common/row_law.cuh"
@@ -20,15 +20,26 @@ namespace hetero_spec {
 
 struct RdkRedistributeArguments {
   RdkRedistribute call;
-  float* leaked_mass;   // [rows], of a mixture
-  float* coefficients;  // [rows, chunks, n], each chunk's part
-  double* law_masses;   // [rows, chunks], of the law
-  double* masses;       // [rows, chunks], of the weights
+  float* leaked_mass;  // [rows], of a mixture
+  LowRankSpace space;
+  float* kept;  // [rows, n + 1], of a low-rank kernel
 };
 
-__device__ __forceinline__ int64_t row_index() {
-  return blockIdx.y + static_cast<int64_t>(blockIdx.z) * gridDim.y;
-}
+// The rows of common/low_rank.cuh.
+struct GivenLaws {
+  const float* probs;
+  int64_t row_stride;
+  int64_t num_rows;
+
+  struct Law {
+    const float* probs;
+    __device__ __forceinline__ float at(int64_t id) const { return probs[id]; }
+  };
+  __device__ __forceinline__ int64_t row(int64_t index, int) const {
+    return index < num_rows ? index : -1;
+  }
+  __device__ __forceinline__ Law law(int64_t row) const { return {probs + row * row_stride}; }
+};
 
 // Sum over one row of law * leak (of the law itself where the leak is constant), by a block.
 template <int kThreads>
@@ -57,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) rdk_leaked_kernel(RdkRedistributeArg
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) rdk_mix_kernel(RdkRedistributeArguments arguments) {
   const RdkRedistribute& call = arguments.call;
-  const int64_t row = row_index();
+  const int64_t row = grid_row();
   const int64_t id = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= call.num_rows || id >= call.vocab_size) return;
   const float* law = call.draft_probs + row * call.row_stride;
@@ -67,85 +78,22 @@ __global__ void __launch_bounds__(kThreads) rdk_mix_kernel(RdkRedistributeArgume
 
 // Grid: x = chunk, y and z = row.
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    rdk_coefficients_kernel(RdkRedistributeArguments arguments) {
-  const RdkRedistribute& call = arguments.call;
-  const int64_t row = row_index(), chunk = blockIdx.x;
-  if (row >= call.num_rows) return;
-  const int64_t factors = call.low_rank.num_factors, place = row * gridDim.x + chunk;
-  const float* law = call.draft_probs + row * call.row_stride;
-  const int64_t begin = chunk * kChunk;
-  const int64_t end = begin + kChunk < call.vocab_size ? begin + kChunk : call.vocab_size;
-  for (int64_t factor = threadIdx.x; factor < factors; factor += kThreads) {
-    float sum = 0.0f;
-    for (int64_t id = begin; id < end; ++id) {
-      sum = fmaf(law[id], call.low_rank.factors[id * factors + factor], sum);
-    }
-    arguments.coefficients[place * factors + factor] = sum;
-  }
-  float mass = 0.0f;
-  for (int64_t id = begin + threadIdx.x; id < end; id += kThreads) mass += law[id];
-  const double total = block_sum(static_cast<double>(mass));
-  if (threadIdx.x == 0) arguments.law_masses[place] = total;
-}
-
-// Grid: x = chunk, y and z = row. Dynamic shared memory: the row's coefficients, n floats.
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads) rdk_weights_kernel(RdkRedistributeArguments arguments) {
-  const RdkRedistribute& call = arguments.call;
-  const int64_t row = row_index(), chunk = blockIdx.x, chunks = gridDim.x;
-  if (row >= call.num_rows) return;
-  float* coefficients = gpu::shared_dynamic<float>();
-  const int64_t factors = call.low_rank.num_factors;
-  for (int64_t factor = threadIdx.x; factor < factors; factor += kThreads) {
-    double sum = 0.0;
-#pragma unroll 1  // registers
-    for (int64_t other = 0; other < chunks; ++other) {
-      sum += arguments.coefficients[(row * chunks + other) * factors + factor];
-    }
-    coefficients[factor] = static_cast<float>(sum);
-  }
-  __syncthreads();  // all coefficients are there
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kWarpLanes, warp = thread / kWarpLanes;
-  const int64_t begin = chunk * kChunk;
-  const int64_t end = begin + kChunk < call.vocab_size ? begin + kChunk : call.vocab_size;
-  double mass = 0.0;
-  for (int64_t id = begin + warp; id < end; id += kBlockWarps) {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int64_t factor = lane; factor < factors; factor += kWarpLanes) {
-      sum = fmaf(call.low_rank.factors[id * factors + factor], coefficients[factor], sum);
-    }
-    float weight = fmaf(call.low_rank.scale, warp_sum(sum), 1.0f);
-    if (weight < 0.0f) weight = 0.0f;  // NaN stays
-    if (lane != 0) continue;
-    call.probs[row * call.vocab_size + id] = weight;
-    mass += weight;
-  }
-  mass = block_sum(mass);
-  if (thread == 0) arguments.masses[row * chunks + chunk] = mass;
-}
-
-// Grid: x = chunk, y and z = row.
-template <int kThreads>
 __global__ void __launch_bounds__(kThreads) rdk_finish_kernel(RdkRedistributeArguments arguments) {
   const RdkRedistribute& call = arguments.call;
-  const int64_t row = row_index(), chunk = blockIdx.x, chunks = gridDim.x;
+  const int64_t row = grid_row(), chunk = blockIdx.x, chunks = gridDim.x;
   if (row >= call.num_rows) return;
-  double law_mass = 0.0, total = 0.0;
+  double law_mass = 0.0;
   for (int64_t other = 0; other < chunks; ++other) {
-    law_mass += arguments.law_masses[row * chunks + other];
-    total += arguments.masses[row * chunks + other];
+    law_mass += arguments.space.law_masses[row * chunks + other];
   }
+  const RdkFactors& factors = call.kernel.low_rank;
   const float* law = call.draft_probs + row * call.row_stride;
-  const float share = static_cast<float>(call.low_rank.lam / total);
-  const float keep = 1.0f - call.low_rank.lam;
+  const float total = arguments.kept[row * factors.row_width() + factors.num_factors];
   const int64_t begin = chunk * kChunk;
   const int64_t end = begin + kChunk < call.vocab_size ? begin + kChunk : call.vocab_size;
   for (int64_t id = begin + threadIdx.x; id < end; id += kThreads) {
     float* out = call.probs + row * call.vocab_size + id;
-    *out = law_mass == 0.0 ? 0.0f : fmaf(share, *out, keep * law[id]);
+    *out = law_mass == 0.0 ? 0.0f : low_rank_prob(factors, total, *out, law[id]);
   }
 }
 

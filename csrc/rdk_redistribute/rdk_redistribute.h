@@ -4,9 +4,7 @@
 //   draft_probs  float32 [rows, V], last stride 1, any row stride: laws over the target's ids (a
 //   row
 //                of zeros, which is no law, stays one; NaN stays NaN)
-//   kernel       the mixture of common/rdk.h, or
-//   factors      float32 [V, n], U: draft(t) = (1 - lam) law(t) + lam * w(t) / sum w with
-//                w(t) = max(0, 1 + scale * (U U^T law)(t)), scale = 1 / (n tau)
+//   kernel       the mixture of common/rdk.h, or the low-rank form of common/low_rank.h
 //   probs        float32 [rows, V], contiguous
 //
 // Cost of a row: V and the entries of S; 2 V n with factors. Sums run in float32 inside a chunk and
@@ -19,20 +17,12 @@
 
 namespace hetero_spec {
 
-struct RdkFactors {
-  const float* factors = nullptr;  // [V, num_factors] or null: the kernel is a mixture
-  int64_t num_factors = 0;
-  float scale = 0.0f;
-  float lam = 1.0f;
-};
-
 struct RdkRedistribute {
   const float* draft_probs;
   int64_t row_stride;
   int64_t num_rows;
   int64_t vocab_size;
   RdkKernel kernel;
-  RdkFactors low_rank;
   float* probs;
 };
 

@@ -16,31 +16,18 @@ namespace {
 
 constexpr const char* kOp = "rdk_redistribute";
 
-RdkRedistribute checked(const Tensor& draft_probs, const std::vector<Tensor>& kernel,
-                        int64_t kernel_parts, double constant_leak,
-                        const std::optional<Tensor>& factors, double scale, double lam) {
+RdkRedistribute checked(const Tensor& draft_probs, const KernelTensors& kernel) {
   check_logits(draft_probs, kOp, "draft_probs");
   STD_TORCH_CHECK(draft_probs.scalar_type() == ScalarType::Float, kOp,
                   ": draft_probs must be float32, got dtype ",
                   static_cast<int>(draft_probs.scalar_type()));
-  STD_TORCH_CHECK((kernel_parts >= 0) != factors.has_value(), kOp,
-                  ": kernel must be a mixture or factors, got both or neither");
+  STD_TORCH_CHECK(kernel.is_given(), kOp, ": kernel must be a mixture or factors, got neither");
   RdkRedistribute out{};
   out.draft_probs = static_cast<const float*>(draft_probs.const_data_ptr());
   out.row_stride = draft_probs.stride(0);
   out.num_rows = draft_probs.size(0);
   out.vocab_size = draft_probs.size(1);
-  out.kernel = rdk_kernel(kernel, kernel_parts, constant_leak, out.vocab_size, draft_probs, kOp);
-  if (factors.has_value()) {
-    out.low_rank.factors = optional_data<float>(factors, ScalarType::Float, {out.vocab_size, -1},
-                                                draft_probs, kOp, "factors");
-    out.low_rank.num_factors = factors->size(1);
-    STD_TORCH_CHECK(out.low_rank.num_factors >= 1 && out.low_rank.num_factors <= kChunk, kOp,
-                    ": factors must be 1 to ", kChunk, " columns wide, got ",
-                    out.low_rank.num_factors);
-    out.low_rank.scale = static_cast<float>(scale);
-    out.low_rank.lam = static_cast<float>(lam);
-  }
+  out.kernel = rdk_kernel(kernel, out.vocab_size, draft_probs, kOp);
   return out;
 }
 
@@ -48,7 +35,7 @@ Tensor rdk_redistribute(const Tensor& draft_probs, const std::vector<Tensor>& ke
                         int64_t kernel_parts, double constant_leak,
                         const std::optional<Tensor>& factors, double scale, double lam) {
   RdkRedistribute call =
-      checked(draft_probs, kernel, kernel_parts, constant_leak, factors, scale, lam);
+      checked(draft_probs, {kernel, kernel_parts, constant_leak, factors, scale, lam});
   Tensor probs = new_tensor(draft_probs, {call.num_rows, call.vocab_size}, ScalarType::Float);
   call.probs = static_cast<float*>(probs.mutable_data_ptr());
   rdk_redistribute_cpu(call, torch_parallel());
@@ -61,7 +48,7 @@ Tensor rdk_redistribute_on_cuda(const Tensor& draft_probs, const std::vector<Ten
                                 const std::optional<Tensor>& factors, double scale, double lam) {
   const torch::stable::accelerator::DeviceGuard guard(draft_probs.get_device_index());
   RdkRedistribute call =
-      checked(draft_probs, kernel, kernel_parts, constant_leak, factors, scale, lam);
+      checked(draft_probs, {kernel, kernel_parts, constant_leak, factors, scale, lam});
   Tensor probs = new_tensor(draft_probs, {call.num_rows, call.vocab_size}, ScalarType::Float);
   call.probs = static_cast<float*>(probs.mutable_data_ptr());
   Tensor workspace = new_workspace(draft_probs, rdk_redistribute_cuda_workspace(call));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/cpu/low_rank_cpu.h"
 #include "common/cpu/rdk_cpu.h"
 #include "common/cpu/row_kernels.h"
 #include "rdk_redistribute/rdk_redistribute.h"
@@ -25,7 +26,7 @@ double sum_of(const float* x, const float* y, int64_t vocab_size) {
   return sum;
 }
 
-void mix_row(const RdkRedistribute& call, const float* law, const std::vector<int32_t>& ids,
+void mix_row(const RdkRedistribute& call, const SpreadSources& sources, const float* law,
              float* out) {
   const RdkKernel& kernel = call.kernel;
   const int64_t vocab_size = call.vocab_size;
@@ -33,75 +34,58 @@ void mix_row(const RdkRedistribute& call, const float* law, const std::vector<in
   const double leaked = kernel.needs_leaked_mass()
                             ? sum_of(law, kernel.leak, vocab_size)
                             : leak_of(kernel, 0) * sum_of(law, nullptr, vocab_size);
-  std::vector<float> spread;
-  if (kernel.spread) {
-    spread.assign(static_cast<size_t>(vocab_size), 0.0f);
-    for (const int32_t source : ids) {
-      const float mass = kernel.spread[source] * law[source];
-      if (!(mass > 0.0f)) continue;
-      spread[source] -= mass;
-      const RdkEntries entries = entries_of(kernel.row_offsets, source, kernel.num_entries);
-      for (int64_t at = entries.begin; at < entries.end; ++at) {
-        const int64_t id = kernel.column_ids[at];
-        if (has_id(kernel, id)) spread[id] += mass * kernel.weights[at];
-      }
-    }
-  }
+  std::vector<float> spread(static_cast<size_t>(sources.size()));
+  sources.masses(law, spread.data());
+  const float* masses = spread.empty() ? nullptr : spread.data();
   std::copy_n(law, vocab_size, out);
   for (int64_t chunk = 0; chunk < num_chunks(vocab_size); ++chunk) {
-    redistribute_chunk(kernel, static_cast<float>(leaked), spread.empty() ? nullptr : spread.data(),
-                       chunk, chunk_size(vocab_size, chunk), out + chunk * kChunk);
+    const int n = chunk_size(vocab_size, chunk);
+    redistribute_chunk(kernel, static_cast<float>(leaked), sources.chunk(masses, chunk, n), chunk,
+                       n, out + chunk * kChunk);
   }
 }
 
-// Coefficients U^T law, then the clamped weights of every id, then their share of the row.
-void low_rank_row(const RdkRedistribute& call, const float* law, float* out) {
-  const RdkFactors& low_rank = call.low_rank;
-  const int64_t vocab_size = call.vocab_size, n = low_rank.num_factors;
-  std::vector<double> coefficients(static_cast<size_t>(n), 0.0);
-  std::vector<float> part(static_cast<size_t>(n));
-  bool has_mass = false;
-  for (int64_t chunk = 0; chunk < num_chunks(vocab_size); ++chunk) {
-    std::fill(part.begin(), part.end(), 0.0f);
-    const int64_t first = chunk * kChunk;
-    for (int64_t id = first; id < first + chunk_size(vocab_size, chunk); ++id) {
-      if (law[id] == 0.0f) continue;
-      has_mass = true;
-      const float* row = low_rank.factors + id * n;
-      for (int64_t k = 0; k < n; ++k) part[k] += law[id] * row[k];
+// All rows: coefficients, and weights in place of the results, then their share of each row.
+void low_rank_laws(const RdkRedistribute& call, const Parallel& parallel) {
+  const RdkFactors& low_rank = call.kernel.low_rank;
+  const int64_t vocab_size = call.vocab_size, width = low_rank.row_width();
+  std::vector<float> coefficients(call.num_rows * width);
+  std::vector<float*> rows, weights;
+  for (int64_t row = 0; row < call.num_rows; ++row) {
+    rows.push_back(&coefficients[row * width]);
+    weights.push_back(call.probs + row * vocab_size);
+  }
+  const auto law_of = [&](int64_t row) { return call.draft_probs + row * call.row_stride; };
+  const auto chunk_law = [&](int64_t row, int64_t chunk, int n, float* out) {
+    std::copy_n(law_of(row) + chunk * kChunk, n, out);
+  };
+  low_rank_rows(low_rank, vocab_size, call.num_rows, chunk_law, parallel, rows.data(), nullptr,
+                weights.data());
+  parallel_for(parallel, call.num_rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (sum_of(law_of(row), nullptr, vocab_size) == 0.0) {  // no law stays none
+        std::fill_n(weights[row], vocab_size, 0.0f);
+        continue;
+      }
+      for (int64_t chunk = 0; chunk < num_chunks(vocab_size); ++chunk) {
+        const int64_t first = chunk * kChunk;
+        const MixTerms terms{low_rank.lam / rows[row][low_rank.num_factors], nullptr,
+                             1.0f - low_rank.lam, law_of(row) + first, nullptr};
+        row_kernels().mix(weights[row] + first, chunk_size(vocab_size, chunk), terms);
+      }
     }
-    for (int64_t k = 0; k < n; ++k) coefficients[k] += part[k];
-  }
-  if (!has_mass) {
-    std::fill_n(out, vocab_size, 0.0f);
-    return;
-  }
-  for (int64_t k = 0; k < n; ++k) part[k] = static_cast<float>(coefficients[k]);
-  for (int64_t id = 0; id < vocab_size; ++id) {
-    const float weight =
-        1.0f + low_rank.scale *
-                   row_kernels().dot(low_rank.factors + id * n, part.data(), static_cast<int>(n));
-    out[id] = weight < 0.0f ? 0.0f : weight;  // NaN is kept
-  }
-  const double total = sum_of(out, nullptr, vocab_size);
-  const float share = static_cast<float>(low_rank.lam / total), keep = 1.0f - low_rank.lam;
-  for (int64_t id = 0; id < vocab_size; ++id) out[id] = keep * law[id] + share * out[id];
+  });
 }
 
 }  // namespace
 
 void rdk_redistribute_cpu(const RdkRedistribute& call, const Parallel& parallel) {
-  const std::vector<int32_t> ids =
-      call.low_rank.factors ? std::vector<int32_t>() : spreading_ids(call.kernel, nullptr);
+  if (call.kernel.is_low_rank()) return low_rank_laws(call, parallel);
+  const SpreadSources sources(call.kernel, nullptr);
   parallel_for(parallel, call.num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* law = call.draft_probs + row * call.row_stride;
-      float* out = call.probs + row * call.vocab_size;
-      if (call.low_rank.factors) {
-        low_rank_row(call, law, out);
-      } else {
-        mix_row(call, law, ids, out);
-      }
+      mix_row(call, sources, law, call.probs + row * call.vocab_size);
     }
   });
 }

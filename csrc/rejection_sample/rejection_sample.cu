@@ -9,7 +9,8 @@ namespace {
 
 struct Workspace {
   RejectionSampleArguments arguments;
-  float* leaked_mass;  // null where nothing has to be summed
+  float* leaked_mass;  // null where nothing has to be made
+  LowRankSpace low_rank;
   uint32_t* mask;
   int32_t* num_ids;
   void* zeroed;  // cleared before the kernels, in one piece
@@ -24,6 +25,10 @@ bool makes_draft_laws(const RejectionSampleCuda& call) {
 bool sums_leaked_mass(const RejectionSampleCuda& call) {
   return call.draft_logits.data != nullptr && call.draft_leaked_mass == nullptr &&
          call.kernel.needs_leaked_mass();
+}
+
+RdkForm form_of(const RejectionSampleCuda& call) {
+  return call.draft_logits.data != nullptr ? call.kernel.form() : kAsDrawn;
 }
 
 // Residuals of a request whose masses are kept at once.
@@ -64,6 +69,15 @@ Workspace lay_out(const RejectionSampleCuda& call, void* base) {
     out.leaked_mass = layout.take<float>(tokens);
     arguments.leaked_mass = out.leaked_mass;
   }
+  if (form_of(call) == kLowRank) {
+    const RdkFactors& factors = call.kernel.low_rank;
+    arguments.draft_probs = layout.take<float>(tokens);
+    if (call.draft_leaked_mass == nullptr) {
+      out.leaked_mass = layout.take<float>(tokens * factors.row_width());
+      arguments.leaked_mass = out.leaked_mass;
+      out.low_rank = take_low_rank_space(layout, factors, tokens, call.kernel.vocab_size, false);
+    }
+  }
   if (makes_mask) {
     arguments.mask = out.mask;
     arguments.num_ids = out.num_ids;
@@ -90,6 +104,21 @@ cudaError_t launch_draft_laws(const Workspace& space, cudaStream_t stream) {
                     return gpu::launch(grid, dim3(kBlockThreads), 0, stream,
                                        draft_laws_kernel<T, decltype(truncate)::value>, arguments);
                   });
+}
+
+// Coefficients where they are not given, then the draft tokens' probabilities.
+cudaError_t launch_low_rank(const Workspace& space, cudaStream_t stream) {
+  const RejectionSampleArguments& arguments = space.arguments;
+  const RejectionSampleCuda& call = arguments.call;
+  const int64_t places = call.ragged.batch_size * call.ragged.max_draft_tokens;
+  if (call.draft_leaked_mass == nullptr) {
+    const cudaError_t error = launch_low_rank_rows(
+        {call.kernel.low_rank, call.kernel.vocab_size, space.low_rank, space.leaked_mass, nullptr},
+        DraftedRows{arguments}, places, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return gpu::launch(row_grid(1, places), dim3(kWarpLanes), 0, stream,
+                     low_rank_probs_kernel<kWarpLanes>, arguments);
 }
 
 }  // namespace
@@ -121,8 +150,12 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
                         arguments, space.leaked_mass);
     if (error != cudaSuccess) return error;
   }
-  const bool has_kernel =
-      call.draft_logits.data != nullptr && call.kernel.is_given() && !call.kernel.is_identity();
+  const RdkForm form = form_of(call);
+  if (form == kLowRank && has_drafts) {
+    error = launch_low_rank(space, stream);
+    if (error != cudaSuccess) return error;
+  }
+  const std::size_t shared_bytes = form == kLowRank ? shared_kept_bytes(call.kernel.low_rank) : 0;
   const unsigned groups = blocks_for(num_chunks(call.target_logits.vocab_size), kBlockWarps);
   const dim3 rows = row_grid(groups, batch * (call.ragged.max_draft_tokens + 1));
   const dim3 residuals = row_grid(groups, batch * num_residuals(call));
@@ -133,13 +166,13 @@ cudaError_t rejection_sample_cuda(const RejectionSampleCuda& call, void* workspa
             gpu::launch(rows, dim3(kBlockThreads), 0, stream,
                         target_rows_kernel<T, decltype(truncate)::value>, arguments);
         if (failed != cudaSuccess) return failed;
-        const auto draw = [&](auto rdk) {
-          constexpr bool kRdk = decltype(rdk)::value;
-          return gpu::launch(residuals, dim3(kBlockThreads), 0, stream,
-                             call.block_rule ? block_rule_kernel<T, kRdk> : draw_kernel<T, kRdk>,
+        const auto draw = [&](auto compiled_form) {
+          constexpr int kForm = decltype(compiled_form)::value;
+          return gpu::launch(residuals, dim3(kBlockThreads), shared_bytes, stream,
+                             call.block_rule ? block_rule_kernel<T, kForm> : draw_kernel<T, kForm>,
                              arguments);
         };
-        return has_kernel ? draw(std::true_type{}) : draw(std::false_type{});
+        return with_form(form, draw);
       });
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rejection_sample on the device, in two kernels (three where the draft laws have to be made
-// first, one more where the mass that an RDK kernel leaks has to be summed).
+// first, one more where the mass that an RDK kernel leaks has to be summed; a low-rank kernel
+// takes those of common/low_rank.cuh, where its coefficients are not given, and one for the draft
+// probabilities of the draft tokens).
 //
 //   rows kernel   block -> (position, request, group of kBlockWarps chunks), warp -> chunk. The
 //   last
@@ -18,6 +20,7 @@
 // target_prob.
 #pragma once
 
+#include "common/low_rank.cuh"
 #include "common/rdk.cuh"
 #include "common/row_law.cuh"
 #include "common/verify.cuh"
@@ -34,7 +37,8 @@ struct RejectionSampleArguments {
   ChunkSum* draft_sums;   // [N, draft chunks], draft_stats [N] and draft_tickets [N], 0: only where
   RowStats* draft_stats;  // the laws are made here
   unsigned* draft_tickets;
-  const float* leaked_mass;  // [N], where the kernel needs it
+  const float* leaked_mass;  // [N], where the kernel needs it; low rank [N, n + 1]
+  float* draft_probs;        // [N], of the draft tokens, with a low-rank kernel
   const uint32_t* mask;      // of the drafter's ids, with their number; null without a map
   const int32_t* num_ids;
   int32_t* stop_at;        // [B], larger than any position
@@ -100,6 +104,45 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) leaked_mass[row] = mass;
 }
 
+// What is kept of a draft row, n + 1 floats of a low-rank kernel.
+__device__ __forceinline__ const float* kept_of(const RejectionSampleArguments& arguments,
+                                                int64_t draft_row) {
+  return arguments.leaked_mass + draft_row * arguments.call.kernel.low_rank.row_width();
+}
+
+// The rows of common/low_rank.cuh: those of draft tokens that count, position by position.
+struct DraftedRows {
+  RejectionSampleArguments arguments;
+
+  __device__ __forceinline__ int64_t row(int64_t index, int lane) const {
+    const RejectionSampleCuda& call = arguments.call;
+    const int64_t position = index / call.ragged.batch_size;
+    const int64_t request_idx = index % call.ragged.batch_size;
+    if (position >= count_draft_tokens(call.ragged, request_idx, lane)) return -1;
+    return first_token(call.ragged, request_idx) + position;
+  }
+  __device__ __forceinline__ DraftLaw law(int64_t row) const {
+    return DraftLaw(draft_row_of(arguments.call, row, arguments.draft_stats[row]));
+  }
+};
+
+// Draft probabilities of the draft tokens under a low-rank kernel. Grid: y and z as above; one warp
+// a block.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    low_rank_probs_kernel(RejectionSampleArguments arguments) {
+  const RejectionSampleCuda& call = arguments.call;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t row = DraftedRows{arguments}.row(grid_row(), lane);
+  if (row < 0) return;
+  const int64_t token = call.ragged.draft_token_ids[row];
+  if (!has_id(call.kernel, token)) return;  // rejected, whatever the draft law
+  const float prob =
+      low_rank_prob_at(call.kernel.low_rank, kept_of(arguments, row),
+                       draft_row_of(call, row, arguments.draft_stats[row]), token, lane);
+  if (lane == 0) arguments.draft_probs[row] = prob;
+}
+
 // ---- target rows --------------------------------------------------------------------------------
 
 __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& arguments,
@@ -117,7 +160,9 @@ __device__ __forceinline__ RowTest test_row(const RejectionSampleArguments& argu
   const int64_t row = target_row(call.ragged, request_idx, position);
   const float target_prob = law_prob(stats, logit_at(call.target_logits, row, token), token);
   float draft_prob = 1.0f;  // of a one-hot draft
-  if (call.draft_logits.data != nullptr && is_redistributed(call)) {
+  if (arguments.draft_probs != nullptr) {
+    draft_prob = arguments.draft_probs[draft_row];
+  } else if (call.draft_logits.data != nullptr && is_redistributed(call)) {
     draft_prob =
         rdk_prob_at(call.kernel, draft_row_of(call, draft_row, arguments.draft_stats[draft_row]),
                     leaked_mass_of(arguments, draft_row), token);
@@ -232,15 +277,17 @@ __device__ __forceinline__ Stop stop_at_position(const RejectionSampleArguments&
   stop.is_residual &= token >= 0 && token < call.target_logits.vocab_size;
   if (stop.is_residual && call.draft_logits.data != nullptr) {
     stop.draft = arguments.draft_stats[stop.draft_row];
-    if (is_redistributed(call)) stop.leaked_mass = leaked_mass_of(arguments, stop.draft_row);
+    if (is_redistributed(call) && !call.kernel.is_low_rank()) {
+      stop.leaked_mass = leaked_mass_of(arguments, stop.draft_row);
+    }
   }
   return stop;
 }
 
 // Weights of kSteps warp steps from id `first` on: max(0, scale * target - draft), or the target
-// law; 0 beyond the row. NaN of an invalid draft row is kept. kRdk: a kernel redistributes the
-// draft.
-template <int kSteps, class T, bool kRdk>
+// law; 0 beyond the row. NaN of an invalid draft row is kept. kForm: what
+// redistributes the draft.
+template <int kSteps, class T, int kForm>
 __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, const Stop& stop,
                                              bool is_residual, int64_t first, int lane,
                                              float (&weight)[kSteps][kPack<T>]) {
@@ -272,7 +319,32 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
   }
   const int draft_size = static_cast<int>(call.draft_logits.vocab_size);
   const LawLoop draft(stop.draft);
-  if constexpr (kRdk) {
+  if constexpr (kForm == kLowRank) {
+    if (is_empty(stop.draft)) return;  // nothing to take away
+    const DraftRow row = draft_row_of(call, stop.draft_row, stop.draft);
+    const RdkFactors& factors = call.kernel.low_rank;
+    const float* staged = stage_weights(factors, size, first, kSteps * kStep, lane);
+    const float total = shared_kept()[factors.num_factors];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < kPack<T>; ++n) {
+        const int id = base + step * kStep + n;
+        if (id >= size) continue;
+        const int64_t draft_id = draft_id_of(row, id);
+        float law = is_invalid(stop.draft) ? quiet_nan() : 0.0f;
+        if (draft_id >= 0) {
+          law = draft.prob(logit_at(row.logits, row.row, draft_id), static_cast<int>(draft_id));
+        }
+        const float drafted = staged[step * kStep + lane * kPack<T> + n];
+        const float rest =
+            stop.scale * weight[step][n] - low_rank_prob(factors, total, drafted, law);
+        weight[step][n] = rest < 0.0f ? 0.0f : rest;  // NaN stays
+      }
+    }
+    return;
+  }
+  if constexpr (kForm == kMixture) {
     if (is_empty(stop.draft)) return;  // nothing to take away
     const DraftRow row = draft_row_of(call, stop.draft_row, stop.draft);
 #pragma unroll
@@ -322,7 +394,7 @@ __device__ __forceinline__ void load_weights(const RejectionSampleCuda& call, co
 }
 
 // Mass of one chunk, by one warp; all lanes get it.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, const Stop& stop,
                                             bool is_residual, int64_t chunk, int lane) {
   // Two rows are loaded together, so half of a batch of each.
@@ -332,7 +404,7 @@ __device__ __forceinline__ float chunk_mass(const RejectionSampleCuda& call, con
   for (int64_t first = begin; first < begin + kChunk && first < call.target_logits.vocab_size;
        first += kSteps * kStep) {
     float weight[kSteps][kPack<T>];
-    load_weights<kSteps, T, kRdk>(call, stop, is_residual, first, lane, weight);
+    load_weights<kSteps, T, kForm>(call, stop, is_residual, first, lane, weight);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -355,7 +427,7 @@ __device__ __forceinline__ void target_masses(const RejectionSampleArguments& ar
 }
 
 // Draws from the masses of one law, by the whole block; -1 if they are no law.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_residual,
                     const double* masses, double uniform) {
   const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
@@ -365,8 +437,8 @@ __device__ int draw(const RejectionSampleCuda& call, const Stop& stop, bool is_r
 #pragma unroll
         for (int step = 0; step < kBatchSteps<T>; ++step) {  // one at a time: registers
           float one[1][kPack<T>];
-          load_weights<1, T, kRdk>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>,
-                                   lane, one);
+          load_weights<1, T, kForm>(call, stop, is_residual, first + step * kWarpLanes * kPack<T>,
+                                    lane, one);
 #pragma unroll
           for (int n = 0; n < kPack<T>; ++n) weight[step][n] = one[0][n];
         }
@@ -380,14 +452,21 @@ __device__ __forceinline__ int greedy_token(const RejectionSampleCuda& call,
   return static_cast<int>(id < 0 ? 0 : (id < size ? id : size - 1));
 }
 
-// Draft probability at the one id of a greedy target row.
-__device__ __forceinline__ float draft_prob_at(const RejectionSampleCuda& call, const Stop& stop,
-                                               int64_t id) {
+// Draft probability at the one id of a greedy target row, by whole warps.
+template <int kForm>
+__device__ __forceinline__ float draft_prob_at(const RejectionSampleArguments& arguments,
+                                               const Stop& stop, int64_t id) {
+  const RejectionSampleCuda& call = arguments.call;
   if (call.draft_logits.data == nullptr) {
     return call.ragged.draft_token_ids[stop.draft_row] == id ? 1.0f : 0.0f;
   }
   if (is_invalid(stop.draft)) return quiet_nan();
-  if (is_redistributed(call)) {
+  if constexpr (kForm == kLowRank) {
+    return low_rank_prob_at(call.kernel.low_rank, kept_of(arguments, stop.draft_row),
+                            draft_row_of(call, stop.draft_row, stop.draft), id,
+                            static_cast<int>(threadIdx.x) % kWarpLanes);
+  }
+  if constexpr (kForm == kMixture) {
     return rdk_prob_at(call.kernel, draft_row_of(call, stop.draft_row, stop.draft),
                        stop.leaked_mass, id);
   }
@@ -406,14 +485,14 @@ __device__ __forceinline__ bool needs_pass(const RejectionSampleCuda& call, cons
 
 // The id to emit at a stop whose target row is a law, by the whole block. `masses` are those of the
 // draw if the stop needed a pass, else scratch. Adds to the stop's status.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop, double* masses,
                           bool is_ready, double uniform) {
   const RejectionSampleCuda& call = arguments.call;
   if (is_greedy(stop.target)) {
     const int id = greedy_token(call, stop.target);
     if (stop.is_residual) {
-      const float rest = stop.scale - draft_prob_at(call, stop, id);
+      const float rest = stop.scale - draft_prob_at<kForm>(arguments, stop, id);
       if (rest != rest) {
         stop.status |= kDraftZero;
       } else if (!(rest > 0.0f)) {
@@ -423,26 +502,26 @@ __device__ int draw_token(const RejectionSampleArguments& arguments, Stop& stop,
     return id;
   }
   if (!is_ready) target_masses(arguments, stop, masses);
-  if (!stop.is_residual) return draw<T, false>(call, stop, false, masses, uniform);
+  if (!stop.is_residual) return draw<T, kAsDrawn>(call, stop, false, masses, uniform);
   if (!is_ready) {  // a one-hot draft
     const int64_t chunk = call.ragged.draft_token_ids[stop.draft_row] / kChunk;
     if (threadIdx.x < kWarpLanes) {
       const float mass =
-          chunk_mass<T, kRdk>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
+          chunk_mass<T, kForm>(call, stop, true, chunk, static_cast<int>(threadIdx.x));
       if (threadIdx.x == 0) masses[chunk] = mass;
     }
     __syncthreads();
   }
-  const int token = draw<T, kRdk>(call, stop, true, masses, uniform);
+  const int token = draw<T, kForm>(call, stop, true, masses, uniform);
   if (token >= 0) return token;
   // Target and draft equal but for rounding, or a draft row with NaN: the target law instead.
   stop.status |= is_invalid(stop.draft) ? kDraftZero : kResidualEmpty;
   target_masses(arguments, stop, masses);
-  return draw<T, false>(call, stop, false, masses, uniform);
+  return draw<T, kAsDrawn>(call, stop, false, masses, uniform);
 }
 
 // Draws the request's last token and writes its outputs, by the whole block.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_idx, Stop stop,
                      double* masses, bool is_ready) {
   const RejectionSampleCuda& call = arguments.call;
@@ -451,15 +530,15 @@ __device__ void emit(const RejectionSampleArguments& arguments, int64_t request_
     token = lowest_argmax(row_of<T>(call.target_logits, stop.row, nullptr));
   } else if (!is_empty(stop.target)) {
     token =
-        draw_token<T, kRdk>(arguments, stop, masses, is_ready,
-                            resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
+        draw_token<T, kForm>(arguments, stop, masses, is_ready,
+                             resample_uniform(call.uniforms, request_idx, stop.row, stop.position));
   }
   write_results(call.ragged, {call.output_token_ids, call.num_accepted_tokens, call.status},
                 request_idx, stop.position, token, stop.status);
 }
 
 // Token rule. Grid: x = group of chunks, y and z = request.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     draw_kernel(RejectionSampleArguments arguments) {
   const RejectionSampleCuda& call = arguments.call;
@@ -469,24 +548,27 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int chunks = static_cast<int>(num_chunks(call.target_logits.vocab_size));
   double* masses = arguments.masses + request_idx * chunks;
   if (needs_pass(call, stop)) {
+    if constexpr (kForm == kLowRank) {
+      share_kept(call.kernel.low_rank, kept_of(arguments, stop.draft_row));
+    }
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpLanes;
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T, kRdk>(call, stop, stop.is_residual, chunk, lane);
+      const float mass = chunk_mass<T, kForm>(call, stop, stop.is_residual, chunk, lane);
       if (lane == 0) masses[chunk] = mass;
     }
     if (!is_last_block(arguments.draw_tickets + request_idx, gridDim.x)) return;
   } else if (blockIdx.x != 0) {
     return;
   }
-  emit<T, kRdk>(arguments, request_idx, stop, masses, needs_pass(call, stop));
+  emit<T, kForm>(arguments, request_idx, stop, masses, needs_pass(call, stop));
 }
 
 // ---- block rule ---------------------------------------------------------------------------------
 
 // Grid: x = group of chunks, y and z = position * B + request. Every block of a request takes a
 // ticket, also those whose position lies beyond its draft; the last decides and draws.
-template <class T, bool kRdk>
+template <class T, int kForm>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     block_rule_kernel(RejectionSampleArguments arguments) {
   struct Shared {
@@ -506,9 +588,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (position < length) {
     Stop stop = stop_at_position(arguments, request_idx, position);
     stop.scale = kept_together(tests, position);
+    if constexpr (kForm == kLowRank) {
+      share_kept(call.kernel.low_rank, kept_of(arguments, stop.draft_row));
+    }
     const int chunk = static_cast<int>(blockIdx.x) * kBlockWarps + thread / kWarpLanes;
     if (chunk < chunks) {
-      const float mass = chunk_mass<T, kRdk>(call, stop, true, chunk, lane);
+      const float mass = chunk_mass<T, kForm>(call, stop, true, chunk, lane);
       if (lane == 0) masses[position * chunks + chunk] = mass;
     }
   }
@@ -525,10 +610,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   Stop stop = stop_at_position(arguments, request_idx, kept);
   stop.scale = kept_together(tests, kept);
   stop.is_residual = kept < length;
+  if constexpr (kForm == kLowRank) {
+    if (stop.is_residual) {
+      share_kept(call.kernel.low_rank, kept_of(arguments, stop.draft_row));
+    }
+  }
   // The rule has read the row that ended the draft, whatever it keeps.
   stop.status |= stop_at_position(arguments, request_idx, length).status;
-  emit<T, kRdk>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
-                stop.is_residual);
+  emit<T, kForm>(arguments, request_idx, stop, masses + (stop.is_residual ? kept * chunks : 0),
+                 stop.is_residual);
 }
 
 }  // namespace hetero_spec

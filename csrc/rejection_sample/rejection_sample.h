@@ -14,8 +14,9 @@
 //                         own parameters, over the ids that target_to_draft_ids names
 //   target_to_draft_ids   int32 [V], -1 = not shared, or null: same ids (Vd = V)
 //   kernel                RDK kernel (common/rdk.h) that redistributed the draft laws, or none
-//   draft_leaked_mass     float32 [N] as draft_sample returned it, or null: summed over the draft
-//                         row where the kernel's leak is not constant
+//   draft_leaked_mass     float32 [N], with a low-rank kernel [N, n + 1], as draft_sample returned
+//                         it, or null: made from each draft row that is tested, where the kernel
+//                         is low-rank or its leak not constant
 //   params                one value, or one per request
 //   uniforms              float64 [R, 2] (accept, resample), or seeds and positions int64 [B]
 //   output_token_ids      int32 [B, K + 1]: accepted ids, then one recovered or bonus id, then -1

@@ -29,9 +29,7 @@ struct Arguments {
   const std::optional<Tensor>& seeds;
   const std::optional<Tensor>& positions;
   const std::optional<Tensor>& uniform_samples;
-  const std::vector<Tensor>& kernel;
-  int64_t kernel_parts;
-  double constant_leak;
+  KernelTensors kernel;
   const std::optional<Tensor>& draft_leaked_mass;
   int64_t rule;
 };
@@ -56,7 +54,7 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   inputs.target_to_draft_ids =
       optional_data<int32_t>(in.target_to_draft_ids, ScalarType::Int, {in.target_logits.size(1)},
                              in.target_logits, kOp, "target_to_draft_ids");
-  STD_TORCH_CHECK(in.draft_logits.has_value() || in.kernel_parts < 0, kOp,
+  STD_TORCH_CHECK(in.draft_logits.has_value() || !in.kernel.is_given(), kOp,
                   ": kernel must be given together with draft_logits, got it alone");
   out.has_draft_logits = in.draft_logits.has_value();
   if (!out.has_draft_logits) return out;
@@ -72,11 +70,10 @@ Call checked(const Arguments& in, const SamplingTensors& params) {
   inputs.draft_stats =
       optional_data<RowStats>(in.draft_stats, ScalarType::Float, {out.ragged.num_tokens, 4},
                               in.target_logits, kOp, "draft_stats");
-  inputs.kernel = rdk_kernel(in.kernel, in.kernel_parts, in.constant_leak, in.target_logits.size(1),
-                             in.target_logits, kOp);
+  inputs.kernel = rdk_kernel(in.kernel, in.target_logits.size(1), in.target_logits, kOp);
   inputs.draft_leaked_mass =
-      optional_data<float>(in.draft_leaked_mass, ScalarType::Float, {out.ragged.num_tokens},
-                           in.target_logits, kOp, "draft_leaked_mass");
+      kept_of_rows(in.draft_leaked_mass, inputs.kernel, out.ragged.num_tokens, in.target_logits,
+                   kOp, "draft_leaked_mass");
   return out;
 }
 
@@ -120,14 +117,23 @@ std::tuple<Tensor, Tensor, Tensor> rejection_sample(
     double default_temperature, int64_t default_top_k, double default_top_p, double default_min_p,
     const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
     const std::optional<Tensor>& uniform_samples, const std::vector<Tensor>& kernel,
-    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& draft_leaked_mass,
-    int64_t rule) {
-  Call call =
-      checked({target_logits, draft_token_ids, cu_num_draft_tokens, max_draft_tokens, draft_logits,
-               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, kernel,
-               kernel_parts, constant_leak, draft_leaked_mass, rule},
-              {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
-               default_min_p});
+    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& factors, double scale,
+    double lam, const std::optional<Tensor>& draft_leaked_mass, int64_t rule) {
+  Call call = checked({target_logits,
+                       draft_token_ids,
+                       cu_num_draft_tokens,
+                       max_draft_tokens,
+                       draft_logits,
+                       draft_stats,
+                       target_to_draft_ids,
+                       seeds,
+                       positions,
+                       uniform_samples,
+                       {kernel, kernel_parts, constant_leak, factors, scale, lam},
+                       draft_leaked_mass,
+                       rule},
+                      {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
+                       default_top_p, default_min_p});
   const VerifyTensors results = new_results(call.ragged, target_logits);
   run(call, target_logits, results.pointers());
   return results.tuple();
@@ -143,15 +149,24 @@ void rejection_sample_out(
     double default_temperature, int64_t default_top_k, double default_top_p, double default_min_p,
     const std::optional<Tensor>& seeds, const std::optional<Tensor>& positions,
     const std::optional<Tensor>& uniform_samples, const std::vector<Tensor>& kernel,
-    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& draft_leaked_mass,
-    int64_t rule, const Tensor& output_token_ids, const Tensor& num_accepted_tokens,
-    const Tensor& status) {
-  Call call =
-      checked({target_logits, draft_token_ids, cu_num_draft_tokens, max_draft_tokens, draft_logits,
-               draft_stats, target_to_draft_ids, seeds, positions, uniform_samples, kernel,
-               kernel_parts, constant_leak, draft_leaked_mass, rule},
-              {temperature, top_k, top_p, min_p, default_temperature, default_top_k, default_top_p,
-               default_min_p});
+    int64_t kernel_parts, double constant_leak, const std::optional<Tensor>& factors, double scale,
+    double lam, const std::optional<Tensor>& draft_leaked_mass, int64_t rule,
+    const Tensor& output_token_ids, const Tensor& num_accepted_tokens, const Tensor& status) {
+  Call call = checked({target_logits,
+                       draft_token_ids,
+                       cu_num_draft_tokens,
+                       max_draft_tokens,
+                       draft_logits,
+                       draft_stats,
+                       target_to_draft_ids,
+                       seeds,
+                       positions,
+                       uniform_samples,
+                       {kernel, kernel_parts, constant_leak, factors, scale, lam},
+                       draft_leaked_mass,
+                       rule},
+                      {temperature, top_k, top_p, min_p, default_temperature, default_top_k,
+                       default_top_p, default_min_p});
   const VerifyTensors results = checked_results({output_token_ids, num_accepted_tokens, status},
                                                 call.ragged, target_logits, kOp);
   run(call, target_logits, results.pointers());

@@ -23,7 +23,7 @@ struct RejectionSampleCuda {
   const RowStats* draft_stats;         // [N] or null: made here
   const int32_t* target_to_draft_ids;  // [V] or null: same ids
   RdkKernel kernel;
-  const float* draft_leaked_mass;  // [N] or null: summed here where the kernel needs it
+  const float* draft_leaked_mass;  // [N], low rank [N, n + 1], or null: made here where needed
   SamplingParams params;
   Uniforms uniforms;
   bool block_rule;

@@ -41,7 +41,7 @@ class Draft:
         How target ids are read in the rows; None where the rows are in target ids.
     kernel : RDK kernel or None
         With which the rows' laws were redistributed.
-    leaked_mass : float32 [N] or None
+    leaked_mass : float32 [N], [N, n + 1] with a low-rank kernel, or None
         `leaked_mass` of `ops.draft_sample` for these rows.
     verifier : callable or None
         Verifies this draft in place of `ops.rejection_sample`, for laws that no row of logits can say: takes the
@@ -232,7 +232,7 @@ class ModelProposer:
                 stats[drafting, depth] = sample.stats
                 if kernel is not None and sample.leaked_mass is not None:
                     if leaked_mass is None:
-                        leaked_mass = stats.new_zeros(stats.shape[:2])
+                        leaked_mass = stats.new_zeros(*stats.shape[:2], *sample.leaked_mass.shape[1:])
                     leaked_mass[drafting, depth] = sample.leaked_mass
                 target_ids, draft_ids = sample.target_token_ids.tolist(), sample.draft_token_ids.tolist()
                 drafted = drafted_tokens(

@@ -11,15 +11,13 @@ from torch import Tensor
 from ._arguments import (
     FloatParameter,
     IntParameter,
-    SamplingArguments,
     check_dense,
     check_rows,
     fail,
     random_arguments,
     sampling_arguments,
 )
-from ._low_rank import inverse_map, low_rank_logits
-from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, kernel_parts, mixture_arguments
+from ._rdk import NO_KERNEL, RdkKernel, inverse_map, kept_shape, kernel_arguments
 
 
 class DraftSample(NamedTuple):
@@ -39,8 +37,9 @@ class DraftSample(NamedTuple):
     max_prob: Tensor
     """float32 [B], largest probability of the row law."""
     leaked_mass: Tensor | None = None
-    """float32 [B], mass that the kernel gives to its prior: pass it to `rejection_sample` as `draft_leaked_mass`. None
-    without a kernel, and with a low-rank one."""
+    """float32 [B], mass that the kernel gives to its prior: pass it to `rejection_sample` as `draft_leaked_mass`. With
+    a low-rank kernel of n factors [B, n + 1]: the row's coefficients U^T law, then the total weight Z (all 0 where the
+    kernel's lam is 0). None without a kernel."""
 
 
 def draft_sample(
@@ -62,7 +61,8 @@ def draft_sample(
 
     The draw is by inverse CDF in the drafter's vocabulary order: the first id whose cumulative probability exceeds the
     uniform. A kernel then redistributes it over the target's ids (RDK): the token is kept, or another one is drawn from
-    the kernel's prior or from the token's sparse row.
+    the kernel's prior or from the token's sparse row; with a low-rank kernel, with probability lam from the weights
+    max(0, 1 + scale U U^T law).
 
     Dimensions: B requests, Vd drafter vocabulary, V target vocabulary.
 
@@ -81,7 +81,8 @@ def draft_sample(
         Of `hetero_spec.rdk`, over the target's V ids. None: the drafter's law itself.
     target_to_draft_ids : int32 [V] or None
         The inverse map, read with a kernel only. None: made from draft_to_target_ids at every call, which costs a pass
-        over the map.
+        over the map, and takes the kernel's width for V: only a map that is given can show that a kernel is another
+        target's.
     seeds, positions : int64 [B]
         positions[b] is the sequence position of the token to be drawn. The uniform is Philox4x32-10 of (seed, position)
         in the stream "propose" (with a kernel also "leak" and "redraw"), so it never meets the verifier's.
@@ -90,7 +91,7 @@ def draft_sample(
     out : DraftSample or None
         Contiguous tensors for the results, which share no memory with another argument; they are what is returned. An
         engine that captures the call in a CUDA graph owns its results this way. `leaked_mass` is a tensor with a kernel
-        (but a low-rank one) and None otherwise. None: new tensors.
+        and None otherwise. None: new tensors.
 
     Returns
     -------
@@ -106,8 +107,9 @@ def draft_sample(
     -----
     Deterministic; independent of the batch. Cost: one read of the row, and one chunk of it again. A kernel adds a
     binary search or the scan of a sparse row; one whose leak differs from token to token a pass over the row, for the
-    mass that leaks. A low-rank kernel has no such shortcut: its law is made whole, [B, V], at 2 V n operations a row,
-    and drawn from with the first uniform.
+    mass that leaks. A low-rank kernel of n factors takes 2 V n operations a row (V n where the drafter has mass at few
+    ids) and one chunk of its factors again for the draw; no tensor over the vocabulary is made. One whose factors make
+    no law (NaN, no weight above 0) proposes nothing.
 
     Source
     ------
@@ -134,24 +136,19 @@ def draft_sample(
     random = random_arguments(op, batch_size, shape, device, seeds, positions, uniform_samples)
     if kernel is None:
         if out is not None:
-            _check_results(op, out, batch_size, device, has_leaked_mass=False)
+            _check_results(op, out, batch_size, device, None)
         return _draw(out, (draft_logits, draft_to_target_ids, None, *params, *random, *NO_KERNEL))
     target_to_draft_ids = _inverse_of(op, draft_to_target_ids, target_to_draft_ids, kernel, device)
     vocab_size = draft_vocab_size if target_to_draft_ids is None else target_to_draft_ids.shape[0]
-    parts = kernel_parts(op, kernel, vocab_size, device)
-    is_low_rank = isinstance(parts, RdkFactors)
+    arguments = kernel_arguments(op, kernel, vocab_size, device)
     if out is not None:
-        _check_results(op, out, batch_size, device, has_leaked_mass=not is_low_rank)
-    if not isinstance(parts, RdkFactors):
-        arguments = mixture_arguments(op, parts, vocab_size, device)
-        return _draw(out, (draft_logits, draft_to_target_ids, target_to_draft_ids, *params, *random, *arguments))
-    drawn = _draw_low_rank(draft_logits, draft_to_target_ids, target_to_draft_ids, params, random, parts)
-    if out is None:
-        return drawn
-    for result, tensor in zip(out, drawn, strict=True):
-        if result is not None and tensor is not None:
-            result.copy_(tensor)
-    return out
+        _check_results(op, out, batch_size, device, kept_shape(batch_size, arguments))
+    return _draw(out, (draft_logits, draft_to_target_ids, target_to_draft_ids, *params, *random, *arguments))
+
+
+def _has_kernel(arguments: tuple[object, ...]) -> bool:
+    """Whether the schema's arguments, which end with those of a kernel, hold one."""
+    return arguments[-5] != -1 or arguments[-3] is not None  # parts of a mixture; factors
 
 
 def _draw(out: DraftSample | None, arguments: tuple[object, ...]) -> DraftSample:
@@ -160,20 +157,24 @@ def _draw(out: DraftSample | None, arguments: tuple[object, ...]) -> DraftSample
         torch.ops.hetero_spec.draft_sample.out(*arguments, **out._asdict())
         return out
     sample = DraftSample(*torch.ops.hetero_spec.draft_sample(*arguments))
-    return sample if arguments[-2] != -1 else sample._replace(leaked_mass=None)
+    return sample if _has_kernel(arguments) else sample._replace(leaked_mass=None)
 
 
-def _check_results(op: str, out: object, batch_size: int, device: torch.device, *, has_leaked_mass: bool) -> None:
+def _check_results(
+    op: str, out: object, batch_size: int, device: torch.device, leaked_mass_shape: tuple[int, ...] | None
+) -> None:
     """The caller's tensors for the results."""
     if not isinstance(out, DraftSample):
         fail(TypeError, op, "out", "a DraftSample", type(out).__name__)
     for name in ("target_token_ids", "draft_token_ids"):
         check_dense(op, f"out.{name}", getattr(out, name), torch.int32, (batch_size,), device)
-    for name in ("probs", "entropy", "max_prob", *(("leaked_mass",) if has_leaked_mass else ())):
+    for name in ("probs", "entropy", "max_prob"):
         check_dense(op, f"out.{name}", getattr(out, name), torch.float32, (batch_size,), device)
     check_dense(op, "out.stats", out.stats, torch.float32, (batch_size, 4), device)
-    if not has_leaked_mass and out.leaked_mass is not None:
-        fail(ValueError, op, "out.leaked_mass", "None without a kernel that leaks", "a tensor")
+    if leaked_mass_shape is not None:
+        check_dense(op, "out.leaked_mass", out.leaked_mass, torch.float32, leaked_mass_shape, device)
+    elif out.leaked_mass is not None:
+        fail(ValueError, op, "out.leaked_mass", "None without a kernel", "a tensor")
 
 
 def _inverse_of(
@@ -194,35 +195,13 @@ def _inverse_of(
     return inverse_map(draft_to_target_ids, width)
 
 
-def _draw_low_rank(
-    draft_logits: Tensor,
-    draft_to_target_ids: Tensor | None,
-    target_to_draft_ids: Tensor | None,
-    params: SamplingArguments,
-    random: tuple[Tensor | None, Tensor | None, Tensor | None],
-    parts: RdkFactors,
-) -> DraftSample:
-    """A draw from a low-rank kernel's law, made whole; the drafter's own row law is what is reported beside it."""
-    seeds, positions, uniforms = random
-    tokens = None if uniforms is None else uniforms[:, 0].contiguous()
-    drawn = (seeds, positions, tokens)
-    own = DraftSample(
-        *torch.ops.hetero_spec.draft_sample(draft_logits, draft_to_target_ids, None, *params, *drawn, *NO_KERNEL)[:6]
-    )
-    logits, _ = low_rank_logits("draft_sample", draft_logits, own.stats, target_to_draft_ids, parts)
-    off = (None, None, None, None, 1.0, 0, 1.0, 0.0)
-    ids, _, probs, *_ = torch.ops.hetero_spec.draft_sample(logits, None, None, *off, *drawn, *NO_KERNEL)
-    draft_ids = ids
-    if target_to_draft_ids is not None:
-        draft_ids = torch.where(ids < 0, ids, target_to_draft_ids[ids.clamp(min=0).long()])
-        draft_ids = torch.where(draft_ids < draft_logits.shape[1], draft_ids, -1)
-    return own._replace(target_token_ids=ids, draft_token_ids=draft_ids, probs=probs)
-
-
 @torch.library.register_fake("hetero_spec::draft_sample")
 def _fake(draft_logits: Tensor, *arguments: object) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch_size = draft_logits.shape[0]
-    has_kernel = arguments[-2] != -1  # kernel_parts
+    factors = arguments[-3]
+    kept: tuple[int, ...] = (batch_size if _has_kernel(arguments) else 0,)
+    if isinstance(factors, Tensor):
+        kept = (batch_size, factors.shape[1] + 1)
 
     def empty(*shape: int, dtype: torch.dtype) -> Tensor:
         return draft_logits.new_empty(shape, dtype=dtype)
@@ -234,7 +213,7 @@ def _fake(draft_logits: Tensor, *arguments: object) -> tuple[Tensor, Tensor, Ten
         empty(batch_size, 4, dtype=torch.float32),
         empty(batch_size, dtype=torch.float32),
         empty(batch_size, dtype=torch.float32),
-        empty(batch_size if has_kernel else 0, dtype=torch.float32),
+        empty(*kept, dtype=torch.float32),
     )
 
 

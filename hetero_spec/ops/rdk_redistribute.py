@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import check_rows
-from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, factor_arguments, kernel_parts, mixture_arguments
+from ._rdk import RdkKernel, kernel_arguments
 
 
 def rdk_redistribute(draft_probs: Tensor, kernel: RdkKernel) -> Tensor:
@@ -61,14 +61,8 @@ def rdk_redistribute(draft_probs: Tensor, kernel: RdkKernel) -> Tensor:
     """
     op = "rdk_redistribute"
     draft_probs = check_rows(op, "draft_probs", draft_probs, (torch.float32,))
-    vocab_size, device = draft_probs.shape[1], draft_probs.device
-    parts = kernel_parts(op, kernel, vocab_size, device)
-    if isinstance(parts, RdkFactors):
-        factors = factor_arguments(op, parts, vocab_size, device)
-        low_rank: Tensor = torch.ops.hetero_spec.rdk_redistribute(draft_probs, *NO_KERNEL, *factors)
-        return low_rank
-    arguments = mixture_arguments(op, parts, vocab_size, device)
-    probs: Tensor = torch.ops.hetero_spec.rdk_redistribute(draft_probs, *arguments, None, 0.0, 0.0)
+    arguments = kernel_arguments(op, kernel, draft_probs.shape[1], draft_probs.device)
+    probs: Tensor = torch.ops.hetero_spec.rdk_redistribute(draft_probs, *arguments)
     return probs
 
 

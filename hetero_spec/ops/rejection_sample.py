@@ -12,7 +12,6 @@ from ._arguments import (
     MAX_DRAFT_TOKENS,
     FloatParameter,
     IntParameter,
-    SamplingArguments,
     check_batch,
     check_dense,
     check_int,
@@ -23,8 +22,7 @@ from ._arguments import (
     rule_number,
     sampling_arguments,
 )
-from ._low_rank import inverse_map, low_rank_logits
-from ._rdk import NO_KERNEL, RdkFactors, RdkKernel, kernel_parts, mixture_arguments
+from ._rdk import NO_KERNEL, RdkKernel, kept_shape, kernel_arguments
 
 
 class RejectionSample(NamedTuple):
@@ -90,9 +88,9 @@ def rejection_sample(
     kernel : RDK kernel or None
         The one that the drafts were drawn with (`draft_sample`). It is read at the drafted tokens, and over the
         vocabulary where a draft is rejected.
-    draft_leaked_mass : float32 [N] or None
-        `leaked_mass` as `draft_sample` returned it. None: where the kernel's leak differs from token to token, summed
-        here over each draft row that is tested.
+    draft_leaked_mass : float32 [N], with a low-rank kernel of n factors [N, n + 1], or None
+        `leaked_mass` as `draft_sample` returned it. None: where the kernel is low-rank or its leak differs from token
+        to token, made here from each draft row that is tested.
     temperature, top_p, min_p : float, float32 [B] or None
         As in `row_stats`. Greedy and sampled requests may mix in one batch.
     top_k : int, int32 [B] or None
@@ -126,8 +124,8 @@ def rejection_sample(
     Deterministic; a request's result does not depend on the rest of the batch or on the number of threads.
     Cost: one read of each target row up to the one where the request stops (token rule); of the draft rows only the
     rejected one is read. With top-p or top-k one or two more reads of the rows that are needed. A kernel adds a few
-    entries per test, and for a rejected row its prior and its sparse entries. A low-rank kernel has no such shortcut:
-    its laws are made whole, [N, V], at 2 V n operations a draft row.
+    entries per test, and for a rejected row its prior and its sparse entries; a low-rank kernel of n factors n
+    operations per test, V n for a rejected row, and without draft_leaked_mass 2 V n for each tested one.
 
     Source
     ------
@@ -167,24 +165,18 @@ def rejection_sample(
         check_dense(op, "target_to_draft_ids", target_to_draft_ids, torch.int32, (target_logits.shape[1],), device)
     params = sampling_arguments(op, batch_size, device, temperature, top_k, top_p, min_p)
     random = random_arguments(op, batch_size, (num_tokens + batch_size, 2), device, seeds, positions, uniform_samples)
-    if draft_leaked_mass is not None:
-        if kernel is None:
-            fail(ValueError, op, "draft_leaked_mass", "given together with kernel", "draft_leaked_mass alone")
-        check_dense(op, "draft_leaked_mass", draft_leaked_mass, torch.float32, (num_tokens,), device)
+    if draft_leaked_mass is not None and kernel is None:
+        fail(ValueError, op, "draft_leaked_mass", "given together with kernel", "draft_leaked_mass alone")
     if out is not None:
         check_results(op, out, batch_size, max_draft_tokens, device)
     arguments = NO_KERNEL
     if kernel is not None:
         if draft_logits is None:
             fail(ValueError, op, "kernel", "given together with draft_logits", "kernel alone")
-        parts = kernel_parts(op, kernel, target_logits.shape[1], device)
-        if isinstance(parts, RdkFactors):
-            draft_logits, draft_stats = _low_rank_drafts(
-                draft_logits, draft_stats, target_to_draft_ids, cu_num_draft_tokens, params, parts
-            )
-            target_to_draft_ids = draft_leaked_mass = None
-        else:
-            arguments = mixture_arguments(op, parts, target_logits.shape[1], device)
+        arguments = kernel_arguments(op, kernel, target_logits.shape[1], device)
+        if draft_leaked_mass is not None:
+            shape = kept_shape(num_tokens, arguments)
+            check_dense(op, "draft_leaked_mass", draft_leaked_mass, torch.float32, shape, device)
     all_arguments = (
         target_logits,
         draft_token_ids,
@@ -203,29 +195,6 @@ def rejection_sample(
         return RejectionSample(*torch.ops.hetero_spec.rejection_sample(*all_arguments))
     torch.ops.hetero_spec.rejection_sample.out(*all_arguments, **out._asdict())
     return out
-
-
-def _low_rank_drafts(
-    draft_logits: Tensor,
-    draft_stats: Tensor | None,
-    target_to_draft_ids: Tensor | None,
-    cu_num_draft_tokens: Tensor,
-    params: SamplingArguments,
-    parts: RdkFactors,
-) -> tuple[Tensor, Tensor]:
-    """Logits over the target's ids, with stats, of the laws that a low-rank kernel makes of the draft rows."""
-    num_tokens, width = draft_logits.shape
-    if draft_stats is None:
-        # The request of each draft token: the last one that begins at or before it.
-        tokens = torch.arange(num_tokens, dtype=torch.int32, device=draft_logits.device)
-        owners = torch.searchsorted(cu_num_draft_tokens[1:], tokens, right=True)
-        owners = owners.clamp(max=max(cu_num_draft_tokens.shape[0] - 2, 0))
-        own = [None if tensor is None else tensor[owners] for tensor in params[:4]]
-        shared = None
-        if target_to_draft_ids is not None:
-            shared = inverse_map(target_to_draft_ids, width)
-        draft_stats = torch.ops.hetero_spec.row_stats(draft_logits, shared, *own, *params[4:])
-    return low_rank_logits("rejection_sample", draft_logits, draft_stats, target_to_draft_ids, parts)
 
 
 @torch.library.register_fake("hetero_spec::rejection_sample")

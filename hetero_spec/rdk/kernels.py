@@ -253,7 +253,7 @@ class MixtureKernel(Kernel):
             source_ids=on(sources[1]),
             source_weights=on(sources[2]),
             constant_leak=self.constant_leak,
-        )
+        ).indexed()
 
     def _transposed(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """S by target token: offsets, source ids rising within a target, weights; None without S."""

@@ -58,10 +58,21 @@ def redistribute_low_rank(law: Floats, parts: Any) -> Floats:
     """The same for factors; what is no law has nothing to redistribute."""
     if not law.any():
         return law
-    factors = np.asarray(parts.factors, dtype=np.float64)
-    weights = np.maximum(0.0, 1.0 + parts.scale * (factors @ (factors.T @ law)))
+    weights = low_rank_weights(low_rank_coefficients(law, parts), parts)
     mixed: Floats = (1.0 - parts.lam) * law + parts.lam * weights / weights.sum()
     return mixed
+
+
+def low_rank_coefficients(law: Floats, parts: Any) -> Floats:
+    """U^T law, float64 [n]."""
+    coefficients: Floats = np.asarray(parts.factors, dtype=np.float64).T @ law
+    return coefficients
+
+
+def low_rank_weights(coefficients: Floats, parts: Any) -> Floats:
+    """What the redistributed share is in proportion to, float64 [V]: negative weights are clamped."""
+    weights: Floats = np.maximum(0.0, 1.0 + parts.scale * (np.asarray(parts.factors, dtype=np.float64) @ coefficients))
+    return weights
 
 
 def rdk_redistribute(draft_probs: Tensor, kernel: Any) -> Tensor:

@@ -75,6 +75,30 @@ def test_verifying_with_another_kernel_would_be_seen(monkeypatch: pytest.MonkeyP
     assert departs(counts_of(decoder, [0, 2], length=3, trials=4000), exact_law(target.law, (0, 2), 5, 3))
 
 
+@pytest.mark.parametrize("kind", ["mix per token", "low rank"])
+def test_what_draws_have_kept_of_their_rows_reaches_the_verification(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row for row, with drafts of unequal length: made again from the draft rows it gives the same texts."""
+    target, drafter = make_pair()
+    decoder = SpeculativeDecoder(target, drafter, "rdk", ConfidenceLookahead(0.3, 4), rdk_kernel=make_kernel(kind))
+    arguments = {"max_new_tokens": 12, "seed": list(range(20))}
+    kept_texts = decoder.generate([[0]] * 20, **arguments)
+    rejection_sample = ops.rejection_sample
+    shapes, lengths = set(), set()
+
+    def forgetful(logits, ids, cu, *others, kernel=None, draft_leaked_mass=None, **keywords):  # type: ignore[no-untyped-def]
+        if draft_leaked_mass is not None:
+            assert len(draft_leaked_mass) == len(ids)
+            shapes.add(tuple(draft_leaked_mass.shape[1:]))
+            lengths.update(cu.diff().tolist())
+        return rejection_sample(logits, ids, cu, *others, kernel=kernel, **keywords)
+
+    monkeypatch.setattr(ops, "rejection_sample", forgetful)
+    assert decoder.generate([[0]] * 20, **arguments) == kept_texts
+    assert shapes == ({(5,)} if kind == "low rank" else {()}) and len(lengths) > 2
+
+
 @pytest.mark.parametrize("verify", ["rejection", "exact"])
 def test_the_law_holds_where_a_draft_token_is_several_of_the_drafters(verify: str) -> None:
     target, drafter = spelling_pair()

@@ -35,12 +35,22 @@ def test_redistributed_laws_equal_the_reference(vocab_size, kind):
         assert not torch.allclose(probs, laws, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["mix", "diagonal", "general"])
+@pytest.mark.parametrize("kind", ["mix", "diagonal", "sparse", "general", "low_rank"])
 def test_a_vocabulary_of_many_chunks(kind):
     kernel = make_kernel(kind, 9000, seed=3)
     laws = make_laws(2, 9000, seed=4)
     probs = ops.rdk_redistribute(laws, kernel)
     torch.testing.assert_close(probs.double(), reference.rdk_redistribute(laws, kernel), rtol=2e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_factors"), [(4200, 31), (150, 1), (150, 64), (150, 257), (150, 700)])
+def test_low_rank_kernels_of_many_factors_and_rows(vocab_size, num_factors):
+    kernel = make_kernel("low_rank", vocab_size, seed=12, num_factors=num_factors)
+    laws = make_laws(19, vocab_size, seed=13)
+    laws[3] = 0.0
+    probs = ops.rdk_redistribute(laws, kernel)
+    torch.testing.assert_close(probs.double(), reference.rdk_redistribute(laws, kernel), rtol=2e-5, atol=1e-8)
+    assert torch.equal(probs[7:8], ops.rdk_redistribute(laws[7:8], kernel))
 
 
 def test_a_mixture_by_hand():
@@ -116,7 +126,62 @@ def test_entries_out_of_range_are_left_out():
     assert ops.rdk_redistribute(torch.tensor([[1.0, 0.0, 0.0]]), wild)[0].tolist() == [0.0, 0.0, 0.0]
 
 
+# -- the index of the sparse rows
+
+
+def test_the_index_by_hand():
+    # Ids 0 and 3 spread; id 1 has a row but no share, id 2 a share but no row.
+    rows = sparse_rows([{2: 1.0}, {2: 1.0}, {}, {0: 0.5, 2: 0.5}])
+    parts = RdkTensors(spread=torch.tensor([0.5, 0.0, 0.5, 0.25]), **rows).indexed()
+    assert parts.source_ids.tolist() == [3, 0, 1, 3]
+    assert parts.spreading_ids.tolist() == [0, 3]
+    assert parts.entry_target_ids.tolist() == [0, 2, 2, 2]
+    assert parts.entry_source_numbers.tolist() == [1, 0, -1, 1]
+    for name in ("spreading_ids", "entry_target_ids", "entry_source_numbers"):
+        assert getattr(parts, name).dtype == torch.int32
+    assert parts.indexed() is parts
+    mix = make_kernel("mix", 5, seed=1).parts
+    assert mix.indexed() is mix
+
+
+def test_rows_without_entries_have_an_empty_index():
+    parts = RdkTensors(spread=torch.zeros(3), **sparse_rows([{}, {}, {}])).indexed()
+    assert parts.spreading_ids.shape == parts.entry_target_ids.shape == parts.entry_source_numbers.shape == (0,)
+    laws = make_laws(2, 3, seed=1)
+    assert torch.equal(ops.rdk_redistribute(laws, Kernel(3, parts)), laws)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "general"])
+@pytest.mark.parametrize("vocab_size", [2, 300, 9000])
+def test_the_index_changes_no_bit(vocab_size, kind):
+    kernel = make_kernel(kind, vocab_size, seed=12)
+    laws = make_laws(3, vocab_size, seed=13)
+    assert torch.equal(ops.rdk_redistribute(laws, kernel.indexed()), ops.rdk_redistribute(laws, kernel))
+
+
+@pytest.mark.parametrize("spreading_ids", [(0, 2), (-1, 0), (2**31 - 1, 2)])
+@pytest.mark.parametrize("entry_target_ids", [(1, 2), (-(2**31), 2**31 - 1), (3, -1)])
+@pytest.mark.parametrize("entry_source_numbers", [(0, 0), (-1, 2**31 - 1), (2, -(2**31))])
+def test_a_broken_index_stays_in_bounds(spreading_ids, entry_target_ids, entry_source_numbers):
+    rows = sparse_rows([{1: 0.5, 2: 0.5}, {}, {}])
+    kernel = Kernel(3, RdkTensors(spread=torch.tensor([1.0, 0.0, 0.0]), **rows)).changed(
+        spreading_ids=ids(*spreading_ids),
+        entry_target_ids=ids(*entry_target_ids),
+        entry_source_numbers=ids(*entry_source_numbers),
+    )
+    probs = ops.rdk_redistribute(torch.tensor([[1.0, 0.0, 0.0]]), kernel)[0].tolist()
+    # What an entry out of range would have brought is missing, and nothing else is touched.
+    taken = 0 in spreading_ids
+    mass = [1.0 if source == 0 else 0.0 for source in spreading_ids]
+    expected = [0.0 if taken else 1.0, 0.0, 0.0]
+    for target, number in zip(entry_target_ids, entry_source_numbers, strict=True):
+        if 0 <= target < 3 and 0 <= number < 2:
+            expected[target] += 0.5 * mass[number]
+    assert probs == pytest.approx(expected)
+
+
 _GOOD = make_kernel("general", 5, seed=11)
+_INDEXED = _GOOD.indexed()
 _LOW_RANK = make_kernel("low_rank", 5, seed=11)
 
 
@@ -136,6 +201,22 @@ _LOW_RANK = make_kernel("low_rank", 5, seed=11)
         (ValueError, "kernel.weights must be", _GOOD.changed(weights=torch.zeros(1))),
         (ValueError, "kernel.source_ids must be", _GOOD.changed(source_ids=ids(0))),
         (ValueError, "kernel must be given with spread and row_offsets", _GOOD.changed(spread=None)),
+        (TypeError, "kernel.spreading_ids must be", _INDEXED.changed(spreading_ids=torch.arange(2))),
+        (ValueError, "kernel.spreading_ids must be", _INDEXED.changed(spreading_ids=ids(0).reshape(1, 1))),
+        (ValueError, "kernel.entry_target_ids must be", _INDEXED.changed(entry_target_ids=ids(0))),
+        (TypeError, "kernel.entry_source_numbers must be", _INDEXED.changed(entry_source_numbers=torch.zeros(1))),
+        (
+            ValueError,
+            "kernel must be given with spreading_ids and entry_target_ids and entry_source_numbers, got no",
+            _INDEXED.changed(entry_target_ids=None),
+        ),
+        (
+            ValueError,
+            "kernel must be given with spread and row_offsets",
+            make_kernel("mix", 5, seed=1).changed(
+                spreading_ids=ids(0), entry_target_ids=ids(0), entry_source_numbers=ids(0)
+            ),
+        ),
         (ValueError, "kernel must be given with prior", Kernel(5, RdkTensors(constant_leak=0.5))),
         (ValueError, "kernel.factors must be", _LOW_RANK.changed(factors=torch.zeros(4, 2))),
         (ValueError, "kernel.factors must be", _LOW_RANK.changed(factors=torch.zeros(5, 0))),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hetero_spec import ops, reference
-from hetero_spec.ops import Status
+from hetero_spec.ops import RdkTensors, Status
 from hetero_spec.reference import output_law
 from hetero_spec.reference.rdk_redistribute import redistribute
 from hetero_spec.reference.rejection_sample import draft_law_over_target_ids, rejection_sample_verdicts
@@ -23,7 +23,7 @@ from tests.tools.inputs import (
     make_parameters,
     make_verification,
 )
-from tests.tools.kernels import KINDS, MIXTURES, Kernel, identities, make_kernel, sparse_rows, with_prior
+from tests.tools.kernels import KINDS, Kernel, identities, make_kernel, sparse_rows, with_prior
 from tests.tools.law import law_by_cells, log_probs
 
 RULES = ["token", "block"]
@@ -80,21 +80,48 @@ def test_output_equals_reference(vocab_size, dtype, kind, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["general", "low_rank"])
 @pytest.mark.parametrize("parameters", ["all", "greedy", "per_request"])
 @pytest.mark.parametrize("map_kind", [None, *MAP_KINDS])
-def test_output_equals_reference_for_every_map_and_parameter(map_kind, parameters, rule):
-    kernel = make_kernel("general", 100, seed=1)
+def test_output_equals_reference_for_every_map_and_parameter(map_kind, parameters, kind, rule):
+    kernel = make_kernel(kind, 100, seed=1)
     case = make_verification(vocab_size=100, seed=2, parameters=parameters, map_kind=map_kind, batch_size=8)
     assert_matches_reference(redrawn(case, kernel, seed=3), kernel, rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("kind", ["mix", "diagonal", "general"])
+@pytest.mark.parametrize("kind", ["mix", "diagonal", "general", "low_rank"])
 def test_output_equals_reference_for_many_chunks(kind, rule):
     size = 4500
     kernel = make_kernel(kind, size, seed=4)
     case = make_verification(vocab_size=size, seed=5, map_kind="partial", batch_size=3)
     assert_matches_reference(case, kernel, rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("map_kind", [None, "partial"])
+def test_mass_that_sparse_rows_carry_between_chunks_is_drawn_at_its_rate(map_kind, rule):
+    """Every token of the drafter's spreads all it has to a token of another chunk, where the residual then lacks it."""
+    size, shift = 9000, 4500
+    rows = sparse_rows([{(source + shift) % size: 1.0} for source in range(size)])
+    kernel = Kernel(size, RdkTensors(spread=torch.full((size,), 0.9), **rows)).indexed()
+    case = make_verification(vocab_size=size, seed=32, map_kind=map_kind, batch_size=4, noise=3.0)
+    out = assert_matches_reference(case, kernel, rule)
+    assert (out.num_accepted_tokens < 4).any()
+    keywords = {**case.keywords, "rule": rule}
+    assert not torch.equal(out.output_token_ids, ops.rejection_sample(*case.positional, **keywords).output_token_ids)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["sparse", "general"])
+@pytest.mark.parametrize("map_kind", [None, "narrower"])
+def test_the_index_of_the_sparse_rows_changes_no_bit(map_kind, kind, rule):
+    kernel = make_kernel(kind, 9000, seed=33)
+    case = make_verification(vocab_size=9000, seed=34, map_kind=map_kind, batch_size=6, noise=3.0)
+    keywords = {**case.keywords, "rule": rule}
+    bare = ops.rejection_sample(*case.positional, **keywords, kernel=kernel)
+    indexed = ops.rejection_sample(*case.positional, **keywords, kernel=kernel.indexed())
+    assert all(torch.equal(one, other) for one, other in zip(bare, indexed, strict=True))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -114,6 +141,41 @@ def test_what_draft_sample_saved_gives_the_same_output(parameters, kind, rule):
     saved = ops.rejection_sample(*arguments, **keywords, draft_stats=draft.stats, draft_leaked_mass=draft.leaked_mass)
     assert all(torch.equal(a, b) for a, b in zip(saved, ops.rejection_sample(*arguments, **keywords), strict=True))
     assert not (saved.status & ~Status.RESIDUAL_EMPTY).any()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["per_token_mix", "low_rank"])
+def test_what_is_handed_over_is_what_is_tested_with(kind, rule):
+    """Another number in its place bends the verdicts: nobody sums again what was saved."""
+    kernel = make_kernel(kind, 40, seed=6)
+    target, logits = make_logits(3 * 40, 40, seed=8), make_logits(2 * 40, 40, seed=9)
+    keys = {"seeds": torch.arange(80), "positions": torch.arange(80)}
+    draft = ops.draft_sample(logits, kernel=kernel, **keys)
+    arguments = (target, draft.target_token_ids, make_cu([2] * 40), 2)
+    keywords = {"draft_logits": logits, "kernel": kernel, "rule": rule}
+    keywords |= {"seeds": torch.arange(40), "positions": torch.arange(40)}
+    saved = ops.rejection_sample(*arguments, **keywords, draft_leaked_mass=draft.leaked_mass)
+    other = ops.rejection_sample(*arguments, **keywords, draft_leaked_mass=3.0 * draft.leaked_mass)
+    assert not torch.equal(saved.output_token_ids, other.output_token_ids)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("vocab_size", "num_factors", "batch_size"), [(300, 257, 8), (9000, 67, 1), (33_000, 3, 1)])
+def test_low_rank_kernels_of_many_chunks_and_factors(vocab_size, num_factors, batch_size, rule):
+    kernel = make_kernel("low_rank", vocab_size, seed=41, num_factors=num_factors)
+    case = make_verification(
+        vocab_size=vocab_size, seed=42, map_kind="narrower", batch_size=batch_size, max_draft_tokens=2
+    )
+    assert_matches_reference(redrawn(case, kernel, seed=43), kernel, rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("factor", [math.nan, math.inf, -1e30])
+def test_low_rank_factors_that_make_no_law_stay_in_bounds(factor, rule):
+    kernel = make_kernel("low_rank", 4, seed=19).changed(factors=torch.full((4, 3), factor), scale=1e30)
+    case = make_verification(vocab_size=4, seed=20, batch_size=8, noise=3.0)
+    out = ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel, rule=rule)
+    assert int(out.output_token_ids.min()) >= -1 and int(out.output_token_ids.max()) < 4
 
 
 @pytest.mark.parametrize("name", list(identities(5)))
@@ -143,7 +205,7 @@ def even_probability(size):
     return high
 
 
-@pytest.mark.parametrize("kind", MIXTURES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("saved", [True, False])
 def test_the_probability_that_is_tested_is_the_one_that_was_drawn_from_bit_for_bit(saved, kind):
     batch, size = 24, 40
@@ -190,6 +252,17 @@ def test_output_law_is_the_targets_law_exactly(kind, rule):
         law = law_by_cells(sampler, *arguments, from_logits=True, drafter_law=case.draft)
         laws.assert_target_law(law, case.target, case.num_draft_tokens + 1, 1e-6)
         laws.assert_same_law(law, output_law.output_law(*arguments), 1e-6)
+
+
+def test_the_enumeration_meets_clamped_weights():
+    """Of a low-rank kernel: what was negative is no probability, and is missing from none."""
+    clamped = []
+    for case in laws.SMALL_CASES:
+        law = case.draft(())
+        parts = make_kernel("low_rank", len(law), seed=16).parts
+        factors = parts.factors.double().numpy()
+        clamped.append(float((-(1.0 + parts.scale * (factors @ (factors.T @ law)))).clip(min=0).sum()))
+    assert max(clamped) > 0.5
 
 
 def test_a_kernel_that_is_not_declared_bends_the_law():
@@ -287,6 +360,9 @@ def test_broken_kernels_stay_in_bounds(rule):
         {"row_offsets": ids(-far, far, -far, far, 3), "source_offsets": ids(far, -far, far, -far, far)},
         {"prior": torch.full((4,), math.nan)},
         {"spread": torch.full((4,), math.nan), "weights": torch.full((2,), math.inf)},
+        {"spreading_ids": ids(far, -1, 0), "entry_target_ids": ids(-far, far), "entry_source_numbers": ids(far, -far)},
+        {"spreading_ids": ids(3, 2, 0), "entry_target_ids": ids(3, 4), "entry_source_numbers": ids(2, 3)},
+        {"spreading_ids": ids(), "entry_target_ids": ids(0, 0), "entry_source_numbers": ids(0, 0)},
     ):
         out = ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel.changed(**changes), rule=rule)
         assert int(out.output_token_ids.min()) >= -1 and int(out.output_token_ids.max()) < 4
@@ -320,6 +396,23 @@ _GOOD = {
         (ValueError, "draft_leaked_mass must be given together with kernel", {"kernel": None}),
         (ValueError, "draft_leaked_mass must be", {"draft_leaked_mass": torch.zeros(3)}),
         (TypeError, "draft_leaked_mass must be", {"draft_leaked_mass": torch.zeros(2).double()}),
+        (ValueError, "draft_leaked_mass must be of shape .2, 5.", {"kernel": make_kernel("low_rank", 4, seed=24)}),
+        (
+            ValueError,
+            "draft_leaked_mass must be of shape .2, 5.",
+            {"kernel": make_kernel("low_rank", 4, seed=24), "draft_leaked_mass": torch.zeros(2, 4)},
+        ),
+        (
+            ValueError,
+            "draft_leaked_mass must be contiguous",
+            {"kernel": make_kernel("low_rank", 4, seed=24), "draft_leaked_mass": torch.zeros(5, 2).t()},
+        ),
+        (ValueError, "draft_leaked_mass must be of shape .2.", {"draft_leaked_mass": torch.zeros(2, 5)}),
+        (
+            ValueError,
+            "kernel.factors must be of shape .4, any.",
+            {"kernel": make_kernel("low_rank", 5, seed=24)._replace(vocab_size=4), "draft_leaked_mass": None},
+        ),
     ],
 )
 def test_bad_arguments_are_named(error, match, changes):
@@ -347,6 +440,17 @@ def test_overlap_equals_the_reference(vocab_size, parameters, kind):
     stats = ops.row_stats(draft, draft_to_target_ids=draft_to_target, **make_parameters(parameters, 20))
     again = ops.acceptance_overlap(target, draft, **keywords, draft_stats=stats)
     torch.testing.assert_close(again, overlap, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("map_kind", [None, "partial"])
+def test_overlap_with_sparse_rows_over_many_chunks(map_kind):
+    kernel = make_kernel("general", 9000, seed=35).indexed()
+    _, target_to_draft = make_map(map_kind, 9000, seed=36) if map_kind else (None, None)
+    target, draft = make_logits(2, 9000, seed=37), make_logits(2, 9000, seed=38)
+    keywords = {"target_to_draft_ids": target_to_draft, "kernel": kernel}
+    overlap = ops.acceptance_overlap(target, draft, **keywords)
+    expected = reference.acceptance_overlap(target, draft, **keywords)
+    torch.testing.assert_close(overlap.double(), expected, rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(identities(5)))

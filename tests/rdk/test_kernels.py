@@ -120,6 +120,22 @@ def test_a_kernel_whose_first_use_is_traced_stays_whole():
     assert traced.tolist() == draw(logits).tolist()
 
 
+@pytest.mark.parametrize("name", MIXTURES)
+def test_sparse_rows_are_handed_out_with_their_index(name):
+    parts = make_kernels(20)[name].tensors("cpu")
+    index = (parts.spreading_ids, parts.entry_target_ids, parts.entry_source_numbers)
+    if parts.spread is None:
+        assert index == (None, None, None)
+        return
+    assert parts.indexed() is parts
+    sources, targets, numbers = (tensor.tolist() for tensor in index)
+    assert sources == sorted({int(source) for source in parts.source_ids if parts.spread[source] > 0.0})
+    for target in range(20):
+        for entry in range(int(parts.source_offsets[target]), int(parts.source_offsets[target + 1])):
+            assert targets[entry] == target
+            assert sources[numbers[entry]] == int(parts.source_ids[entry])
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_without_a_law(name):
     kernel = make_kernels(20)[name]

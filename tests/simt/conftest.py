@@ -13,24 +13,11 @@ from pathlib import Path
 
 import pytest
 
-# Low-rank kernels are made whole by the Python wrappers: only rdk_redistribute has device code for them.
-LOW_RANK_MODULE = "test_rdk_redistribute_cuda_source"
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HETERO_SPEC_SIMT_BUILD", ROOT / "build" / "simt"))
 FLAVOURS = ("plain", "asan", "tsan", "traffic")
 SANITIZER_EXIT = 66
 AS_BUILT = "HETERO_SPEC_SIMT_AS_BUILT"  # set: the folder holds what is to be tested, nothing is built
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out cases of shared tests that would call no device code."""
-
-    def is_kept(item: pytest.Item) -> bool:
-        values = getattr(item, "callspec", None)
-        in_wrapper = values is not None and "low_rank" in values.params.values()
-        return not in_wrapper or item.module.__name__.endswith(LOW_RANK_MODULE) or "simt" not in item.module.__name__
-
-    items[:] = [item for item in items if is_kept(item)]
 
 
 def _run(command: list[str]) -> None:

@@ -63,12 +63,15 @@ def parameters(arguments: Sequence[Any]) -> tuple[Any, ...]:
     return (*arrays(arguments[:4]), *arguments[4:])
 
 
-def kernel(tensors: Sequence[Tensor], parts: int, constant_leak: float) -> Any:
-    """The three arguments of a schema that are an RDK kernel: all its arrays, None where it has none; its leak."""
-    if parts < 0:
-        return None
-    given = iter(tensors)
-    return [array(next(given)) if parts >> bit & 1 else None for bit in range(NUM_KERNEL_PARTS)], constant_leak
+def kernel(
+    tensors: Sequence[Tensor], parts: int, constant_leak: float, factors: Tensor | None, scale: float, lam: float
+) -> Any:
+    """The six arguments of a schema that are an RDK kernel: a mixture as all its arrays, None where it has none."""
+    mixture = None
+    if parts >= 0:
+        given = iter(tensors)
+        mixture = [array(next(given)) if parts >> bit & 1 else None for bit in range(NUM_KERNEL_PARTS)]
+    return mixture, constant_leak, array(factors), scale, lam
 
 
 # How the arguments of each schema (csrc/ops.cpp) become those of csrc/simt/python/<op>.cpp.
@@ -84,13 +87,13 @@ def _draft_sample(
     run: Callable[..., Any], logits: Tensor, ids: Tensor | None, inverse: Tensor | None, *rest: Any
 ) -> Any:
     return run(
-        *rows(logits), array(ids), parameters(rest[:8]), *arrays(rest[8:11]), kernel(*rest[11:14]), array(inverse)
+        *rows(logits), array(ids), parameters(rest[:8]), *arrays(rest[8:11]), kernel(*rest[11:17]), array(inverse)
     )
 
 
 def _rejection_sample(run: Callable[..., Any], target_logits: Tensor, *rest: Any) -> Any:
     ids, offsets, max_draft_tokens, draft_logits, draft_stats, target_to_draft_ids = rest[:6]
-    params, random, rdk, (leaked_mass, rule) = rest[6:14], rest[14:17], rest[17:20], rest[20:]
+    params, random, rdk, (leaked_mass, rule) = rest[6:14], rest[14:17], rest[17:23], rest[23:]
     return run(
         *rows(target_logits),
         *arrays((ids, offsets)),
@@ -116,8 +119,7 @@ def _acceptance_overlap(run: Callable[..., Any], target_logits: Tensor, draft_lo
 
 
 def _rdk_redistribute(run: Callable[..., Any], draft_probs: Tensor, *rest: Any) -> Any:
-    *rdk, factors, scale, lam = rest
-    return run(array(draft_probs), kernel(*rdk), array(factors), scale, lam)
+    return run(array(draft_probs), kernel(*rest))
 
 
 _CALLS = {

@@ -65,13 +65,21 @@ RDK = Suite("tests/simt/test_rdk_redistribute_cuda_source.py", "plain", ("rdk_re
 RDK_DRAFT = Suite("tests/simt/test_rdk_draft_sample_cuda_source.py", "plain", ("draft_sample",))
 RDK_REJECTION = Suite("tests/simt/test_rdk_rejection_sample_cuda_source.py", "plain", ("rejection_sample",))
 RDK_RACES = Suite(
-    "tests/simt/sanitizer_cases.py", "tsan", ("draft_sample", "rdk_redistribute"), "rdk_kernel or low_rank"
+    "tests/simt/sanitizer_cases.py",
+    "tsan",
+    ("draft_sample", "rdk_redistribute"),
+    "rdk_kernel or low_rank_redistribution",
 )
+LOW_RANK_RACES = Suite(
+    "tests/simt/sanitizer_cases.py", "tsan", ("draft_sample", "rejection_sample", "acceptance_overlap"), "low_rank"
+)
+RDK_OVERLAP = Suite("tests/simt/test_rdk_rejection_sample_cuda_source.py", "plain", ("acceptance_overlap",))
 MEMORY = Suite("tests/simt/sanitizer_cases.py", "asan", ("row_stats",), "row_stats")
 RULES = "csrc/rejection_sample/rejection_sample.cuh"
 PROB_RULES = "csrc/rejection_sample_probs/rejection_sample_probs.cuh"
 VERIFY = "csrc/common/verify.cuh"
 LAW = "csrc/common/row_law.cuh"
+LOW_RANK = "csrc/common/low_rank.cuh"
 LOADS = "csrc/common/vector_load.cuh"
 
 MUTANTS = [
@@ -128,18 +136,144 @@ MUTANTS = [
         RDK_RACES,
     ),
     Mutant(
-        "RDK: no barrier behind the coefficients",
-        "csrc/rdk_redistribute/rdk_redistribute.cuh",
+        "low rank: no barrier behind the coefficients",
+        LOW_RANK,
         "  __syncthreads();  // all coefficients are there\n",
         "",
         RDK_RACES,
     ),
     Mutant(
-        "RDK: negative weights of a low-rank kernel stay",
-        "csrc/rdk_redistribute/rdk_redistribute.cuh",
-        "    if (weight < 0.0f) weight = 0.0f;  // NaN stays\n",
+        "low rank: no barrier behind the chunk's law",
+        LOW_RANK,
+        "  __syncthreads();  // the chunk's law is there\n",
         "",
+        RDK_RACES,
+    ),
+    Mutant(
+        "low rank: sums of factors taken before they are there",
+        LOW_RANK,
+        "    __syncthreads();  // sums of all groups are there\n",
+        "",
+        RDK_RACES,
+    ),
+    Mutant(
+        "low rank: what is kept of a row read before it is there",
+        LOW_RANK,
+        "  __syncthreads();  // the row's numbers are there\n",
+        "",
+        LOW_RANK_RACES,
+    ),
+    Mutant(
+        "low rank: weights read before all lanes have written",
+        LOW_RANK,
+        "  __syncwarp();  // all lanes have written\n",
+        "",
+        LOW_RANK_RACES,
+    ),
+    Mutant(
+        "low rank: weights overwritten while lanes read them",
+        LOW_RANK,
+        "  __syncwarp();  // all lanes have read what was there\n",
+        "",
+        LOW_RANK_RACES,
+    ),
+    Mutant(
+        "low rank: negative weights stay",
+        "csrc/common/low_rank.h",
+        "return weight < 0.0f ? 0.0f : weight;",
+        "return weight;",
         RDK, "low_rank",
+    ),
+    Mutant(
+        "low rank: the drafter's law is not taken away",
+        "csrc/common/low_rank.h",
+        "(1.0f - factors.lam) * law",
+        "law",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: first group of ids only",
+        LOW_RANK,
+        "for (int other = 1; other < groups; ++other) sum +=",
+        "for (int other = groups; other < groups; ++other) sum +=",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: factors beyond the block's threads are left out",
+        LOW_RANK,
+        "for (int first = 0; first < factors; first += width) {",
+        "for (int first = 0; first < width; first += width) {",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: the redraw takes the leak's random number",
+        "csrc/draft_sample/draft_sample.cuh",
+        "uniform_of(call, request_idx, Stream::kRedraw));\n  }\n  if (thread",
+        "uniform_of(call, request_idx, Stream::kLeak));\n  }\n  if (thread",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: every draft is drawn again",
+        "csrc/draft_sample/draft_sample.cuh",
+        "uniform_of(call, request_idx, Stream::kLeak) < factors.lam",
+        "true",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: weights of a chunk one warp's share off",
+        LOW_RANK,
+        "low_rank_weight_at(factors, shared_kept(), first + begin + other, lane);",
+        "low_rank_weight_at(factors, shared_kept(), first + other, lane);",
+        RDK_DRAFT, "low_rank",
+    ),
+    Mutant(
+        "low rank: weights beyond the vocabulary",
+        LOW_RANK,
+        "other < kWarpLanes && first + begin + other < vocab_size;",
+        "other < kWarpLanes;",
+        Suite("tests/simt/sanitizer_cases.py", "asan", ("draft_sample", "rejection_sample"), "low_rank"),
+    ),
+    Mutant(
+        "low rank: ids of drafts are not held in range",
+        RULES,
+        "  if (!has_id(call.kernel, token)) return;  // rejected, whatever the draft law\n",
+        "",
+        Suite("tests/simt/sanitizer_cases.py", "asan", ("rejection_sample",), "low_rank"),
+    ),
+    Mutant(
+        "low rank: a token is tested with the drafter's own law",
+        RULES,
+        "if (arguments.draft_probs != nullptr) {",
+        "if (false) {",
+        RDK_REJECTION, "low_rank",
+    ),
+    Mutant(
+        "low rank: residual without the redistributed draft",
+        RULES,
+        "stop.scale * weight[step][n] - low_rank_prob(factors, total, drafted, law);",
+        "stop.scale * weight[step][n];",
+        RDK_REJECTION, "low_rank",
+    ),
+    Mutant(
+        "low rank: the block rule draws with the row of another position",
+        RULES,
+        "    if (stop.is_residual) {\n      share_kept(call.kernel.low_rank, kept_of(arguments, stop.draft_row));\n",
+        "    if (false) {\n      share_kept(call.kernel.low_rank, kept_of(arguments, stop.draft_row));\n",
+        RDK_REJECTION, "low_rank",
+    ),
+    Mutant(
+        "low rank: what is handed over is not read",
+        "csrc/rejection_sample/rejection_sample.cu",
+        "    if (call.draft_leaked_mass == nullptr) {\n      out.leaked_mass",
+        "    if (true) {\n      out.leaked_mass",
+        RDK_REJECTION, "low_rank",
+    ),
+    Mutant(
+        "low rank: overlap of the drafter's own law",
+        "csrc/acceptance_overlap/acceptance_overlap.cuh",
+        "low_rank_prob(factors, total, staged[lane * kPack<T> + n], draft.at(id))",
+        "draft.at(id)",
+        RDK_OVERLAP, "overlap and low_rank",
     ),
     Mutant(
         "RDK: ids of a broken kernel are not held in range",

@@ -138,5 +138,32 @@ def test_rdk_kernel_that_needs_no_sum() -> None:
     device_ops.draft_sample(make_logits(2, 700, seed=14), same, kernel=kernel, uniform_samples=uniforms)
 
 
-def test_low_rank_redistribution() -> None:
-    device_ops.rdk_redistribute(torch.full((2, 4500), 1 / 4500), make_kernel("low_rank", 4500, seed=12))
+@pytest.mark.parametrize("num_factors", [4, 300])
+def test_low_rank_redistribution(num_factors: int) -> None:
+    kernel = make_kernel("low_rank", 4500, seed=12, num_factors=num_factors)
+    device_ops.rdk_redistribute(torch.full((2, 4500), 1 / 4500), kernel)
+
+
+def test_low_rank_draws() -> None:
+    size = 4500
+    kernel = make_kernel("low_rank", size, seed=15)
+    draft_to_target, target_to_draft = make_map("narrower", size, seed=16)
+    logits = make_logits(2, len(draft_to_target), seed=17, dtype=torch.bfloat16)
+    uniforms = torch.tensor([[0.3, 0.1, 0.7], [0.6, 0.9, 0.2]], dtype=torch.float64)  # one is drawn again, one is not
+    keywords: dict[str, Any] = {"kernel": kernel, "target_to_draft_ids": target_to_draft}
+    device_ops.draft_sample(logits, draft_to_target, **keywords, uniform_samples=uniforms)
+    device_ops.acceptance_overlap(make_logits(2, size, seed=18, dtype=torch.bfloat16), logits, **keywords)
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_low_rank_verification(rule: str) -> None:
+    size = 4500
+    kernel = make_kernel("low_rank", size, seed=19)
+    case = make_verification(
+        vocab_size=size, seed=20, batch_size=2, max_draft_tokens=2, dtype=torch.bfloat16, map_kind="narrower"
+    )
+    case.draft_token_ids[0] = int(case.target_logits[0].argmin())  # rejected
+    case.draft_token_ids[1] = FAR
+    device_ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel, rule=rule)
+    kept = torch.ones(len(case.draft_token_ids), kernel.parts.factors.shape[1] + 1)  # type: ignore[union-attr]
+    device_ops.rejection_sample(*case.positional, **case.keywords, kernel=kernel, draft_leaked_mass=kept, rule=rule)

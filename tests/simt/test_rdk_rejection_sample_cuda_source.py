@@ -17,6 +17,8 @@ globals().update(
             "test_output_law_is_the_targets_law_exactly",
             "test_a_kernel_that_is_not_declared_bends_the_law",
             "test_bad_arguments_are_named",  # about the Python side
+            # about the index of the sparse rows, which the device does without
+            "test_the_index_of_the_sparse_rows_changes_no_bit",
         },
     )
 )

@@ -115,7 +115,9 @@ NAMES = [
     "rejection_sample/token+general",
     "rejection_sample/block+mix",
     "rejection_sample/token+low_rank",
+    "rejection_sample/block+low_rank",
     "acceptance_overlap+sparse",
+    "acceptance_overlap+low_rank",
 ]
 
 __all__ = ["NAMES", "Call", "make_call", "make_cu", "verification_arguments"]

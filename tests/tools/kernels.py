@@ -26,6 +26,11 @@ class Kernel(NamedTuple):
     def changed(self, **changes: Any) -> Kernel:
         return self._replace(parts=self.parts._replace(**changes))
 
+    def indexed(self) -> Kernel:
+        """The same kernel with the index of its sparse rows, as those of `hetero_spec.rdk` have it."""
+        assert isinstance(self.parts, RdkTensors)
+        return self._replace(parts=self.parts.indexed())
+
 
 def with_prior(prior: Tensor, **fields: Any) -> RdkTensors:
     prior = prior.float()
@@ -71,8 +76,8 @@ def random_prior(vocab_size: int, gen: torch.Generator) -> Tensor:
     return prior / prior.sum()
 
 
-def make_kernel(kind: str, vocab_size: int, *, seed: int) -> Kernel:
-    """One of KINDS."""
+def make_kernel(kind: str, vocab_size: int, *, seed: int, num_factors: int = 4) -> Kernel:
+    """One of KINDS; num_factors of a low-rank one."""
     gen = generator(seed)
     prior = random_prior(vocab_size, gen)
     if kind == "mix":
@@ -86,7 +91,7 @@ def make_kernel(kind: str, vocab_size: int, *, seed: int) -> Kernel:
         even = torch.full((vocab_size,), 1.0 / vocab_size)
         return Kernel(vocab_size, with_prior(even, leak=vocab_size / (vocab_size + variance * vocab_size)))
     if kind == "low_rank":
-        laws = torch.rand(4, vocab_size, generator=gen) ** 8
+        laws = torch.rand(num_factors, vocab_size, generator=gen) ** 8
         laws = laws / laws.sum(1, keepdim=True)
         factors = (laws - laws.mean(0)).T.contiguous()
         return Kernel(vocab_size, RdkFactors(factors, scale=30.0 * vocab_size, lam=0.8))  # some weights are clamped
@@ -109,6 +114,7 @@ def identities(vocab_size: int, seed: int = 1) -> dict[str, Kernel]:
     gen = generator(seed)
     zeros, prior = torch.zeros(vocab_size), random_prior(vocab_size, gen)
     rows = sparse_rows(random_rows(vocab_size, gen))
+    low_rank = make_kernel("low_rank", vocab_size, seed=seed)
     return {
         "nothing": Kernel(vocab_size, RdkTensors(constant_leak=0.0)),
         "no_leak": Kernel(vocab_size, RdkTensors()),
@@ -116,6 +122,7 @@ def identities(vocab_size: int, seed: int = 1) -> dict[str, Kernel]:
         "zero_leak": Kernel(vocab_size, with_prior(prior, leak=zeros)),
         "zero_spread": Kernel(vocab_size, RdkTensors(spread=zeros, **rows)),
         "all_zero": Kernel(vocab_size, with_prior(prior, leak=zeros, spread=zeros, **rows)),
+        "low_rank_without_a_share": low_rank.changed(lam=0.0),
     }
 
 

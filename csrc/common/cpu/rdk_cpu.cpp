@@ -4,20 +4,43 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/cpu/low_rank_cpu.h"
 #include "common/cpu/residual.h"
 
 namespace hetero_spec {
 namespace {
 
-constexpr int kStride = 16;  // rows of S that are looked at together
-
-// A second buffer of one chunk per thread, beside chunk_buffer().
+// Buffers of one chunk per thread, beside chunk_buffer().
 float* draft_buffer() {
   thread_local std::vector<float> buffer(kChunk);
   return buffer.data();
 }
 
-MixTerms mix_terms(const RdkKernel& kernel, float leaked_mass, const float* spread, int64_t chunk) {
+float* spread_buffer() {
+  thread_local std::vector<float> buffer(kChunk);
+  return buffer.data();
+}
+
+// What a source gives along its row; nothing of what is no probability.
+float spread_mass(float share, float prob) {
+  const float mass = share * prob;
+  return mass > 0.0f ? mass : 0.0f;
+}
+
+// The weights of a low-rank kernel stand for the prior: they last until this thread's next call.
+MixTerms low_rank_terms(const RdkKernel& kernel, const float* coefficients, int64_t chunk) {
+  thread_local std::vector<float> weights(kChunk);
+  const RdkFactors& low_rank = kernel.low_rank;
+  const int64_t first = chunk * kChunk;
+  const int n = static_cast<int>(std::min<int64_t>(kChunk, kernel.vocab_size - first));
+  low_rank_weights(low_rank, coefficients, first, n, weights.data());
+  const float share = low_rank.lam / coefficients[low_rank.num_factors];
+  return {1.0f - low_rank.lam, nullptr, share, weights.data(), nullptr};
+}
+
+MixTerms mix_terms(const RdkKernel& kernel, const float* coefficients, float leaked_mass,
+                   const float* spread, int64_t chunk) {
+  if (kernel.is_low_rank()) return low_rank_terms(kernel, coefficients, chunk);
   const int64_t first = chunk * kChunk;
   const auto from = [first](const float* all) { return all ? all + first : nullptr; };
   MixTerms terms{};
@@ -25,7 +48,7 @@ MixTerms mix_terms(const RdkKernel& kernel, float leaked_mass, const float* spre
   terms.leak = kernel.has_constant_leak() ? nullptr : from(kernel.leak);
   terms.prior_share = leaked_mass;
   terms.prior = from(kernel.prior);
-  terms.extra = from(spread);
+  terms.extra = spread;
   return terms;
 }
 
@@ -71,62 +94,104 @@ float leaked_mass(const RdkKernel& kernel, const DraftRow& draft) {
   return static_cast<float>(mass);
 }
 
+void draft_coefficients(const RdkKernel& kernel, const std::vector<DraftRow>& drafts,
+                        const Parallel& parallel, float* const* coefficients, double* masses) {
+  const auto law = [&](int64_t row, int64_t chunk, int n, float* out) {
+    draft_chunk_probs(drafts[row], chunk, n, out);
+  };
+  low_rank_rows(kernel.low_rank, kernel.vocab_size, static_cast<int64_t>(drafts.size()), law,
+                parallel, coefficients, masses, nullptr);
+}
+
 float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
                   int64_t token) {
   if (is_invalid(draft.stats)) return NAN;
   if (is_empty(draft.stats)) return 0.0f;
+  if (kernel.is_low_rank()) {
+    float weight;
+    low_rank_weights(kernel.low_rank, draft.coefficients, token, 1, &weight);
+    return low_rank_prob(kernel.low_rank, draft.coefficients[kernel.low_rank.num_factors], weight,
+                         draft_law_at(draft, token));
+  }
   return rdk_prob(kernel, token, leaked_mass, [&](int64_t id) { return draft_law_at(draft, id); });
 }
 
-std::vector<int32_t> spreading_ids(const RdkKernel& kernel, const int32_t* target_to_draft_ids) {
-  std::vector<int32_t> ids;
-  if (!kernel.spread) return ids;
-  const int32_t* offsets = kernel.row_offsets;
-  for (int64_t first = 0; first < kernel.vocab_size; first += kStride) {
-    const int64_t end = std::min<int64_t>(first + kStride, kernel.vocab_size);
-    if (offsets[first] == offsets[end]) continue;
-    for (int64_t id = first; id < end; ++id) {
-      const bool is_drafted = !target_to_draft_ids || target_to_draft_ids[id] >= 0;
-      if (offsets[id] < offsets[id + 1] && is_drafted) ids.push_back(static_cast<int32_t>(id));
-    }
+SpreadSources::SpreadSources(const RdkKernel& kernel, const int32_t* target_to_draft_ids)
+    : kernel_(kernel) {
+  if (!kernel.spread) return;
+  const int32_t* ids = kernel.spreading_ids;
+  const int64_t size = kernel.num_spreading_ids;
+  shares_.resize(static_cast<size_t>(size), 0.0f);
+  draft_ids_.resize(static_cast<size_t>(size), -1);
+  for (int64_t i = 0; i < size; ++i) {
+    if (!has_id(kernel, ids[i])) continue;
+    shares_[i] = kernel.spread[ids[i]];
+    draft_ids_[i] = target_to_draft_ids ? target_to_draft_ids[ids[i]] : ids[i];
   }
-  return ids;
+  for (int64_t chunk = 0; chunk <= num_chunks(kernel.vocab_size); ++chunk) {
+    const int32_t* at = std::lower_bound(ids, ids + size, chunk * kChunk);
+    chunk_numbers_.push_back(static_cast<int32_t>(at - ids));
+  }
 }
 
-void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vector<int32_t>& ids,
-                 float* out) {
-  std::fill_n(out, kernel.vocab_size, 0.0f);
-  if (is_invalid(draft.stats) || is_empty(draft.stats)) return;
-  const int dtype = static_cast<int>(draft.row.dtype);
-  float* probs = draft_buffer();
-  std::vector<int32_t> draft_ids(std::min<size_t>(kChunk, ids.size()));
-  for (size_t first = 0; first < ids.size(); first += kChunk) {
-    const int n = static_cast<int>(std::min<size_t>(kChunk, ids.size() - first));
-    const int32_t* sources = ids.data() + first;
-    if (is_greedy(draft.stats)) {
-      for (int i = 0; i < n; ++i) probs[i] = draft_law_at(draft, sources[i]);
-    } else {
-      const int32_t* map = draft.target_to_draft_ids;
-      for (int i = 0; i < n; ++i) draft_ids[i] = map ? map[sources[i]] : sources[i];
-      row_kernels().law_probs_of_ids[dtype](draft.row.logits, draft.row.vocab_size,
-                                            draft_ids.data(), n, draft.stats, probs);
-    }
-    for (int i = 0; i < n; ++i) {
-      const float mass = kernel.spread[sources[i]] * probs[i];
-      if (!(mass > 0.0f)) continue;
-      out[sources[i]] -= mass;
-      const RdkEntries entries = entries_of(kernel.row_offsets, sources[i], kernel.num_entries);
-      for (int64_t at = entries.begin; at < entries.end; ++at) {
-        const int64_t id = kernel.column_ids[at];
-        if (has_id(kernel, id)) out[id] += mass * kernel.weights[at];
-      }
-    }
+void SpreadSources::masses(const DraftRow& draft, float* masses) const {
+  if (is_invalid(draft.stats) || is_empty(draft.stats)) {
+    std::fill_n(masses, size(), 0.0f);
+    return;
   }
+  const int dtype = static_cast<int>(draft.row.dtype);
+  for (int64_t first = 0; first < size(); first += kChunk) {
+    const int n = static_cast<int>(std::min<int64_t>(kChunk, size() - first));
+    const int32_t* ids = draft_ids_.data() + first;
+    float* out = masses + first;
+    if (is_greedy(draft.stats)) {
+      const int64_t drafted = greedy_id(draft.stats);
+      for (int i = 0; i < n; ++i) out[i] = ids[i] == drafted ? 1.0f : 0.0f;
+    } else {
+      row_kernels().law_probs_of_ids[dtype](draft.row.logits, draft.row.vocab_size, ids, n,
+                                            draft.stats, out);
+    }
+    for (int i = 0; i < n; ++i) out[i] = spread_mass(shares_[first + i], out[i]);
+  }
+}
+
+void SpreadSources::masses(const float* law, float* masses) const {
+  for (int64_t i = 0; i < size(); ++i) {
+    const int64_t id = kernel_.spreading_ids[i];
+    masses[i] = has_id(kernel_, id) ? spread_mass(shares_[i], law[id]) : 0.0f;
+  }
+}
+
+const float* SpreadSources::chunk(const float* masses, int64_t chunk, int n) const {
+  if (!masses) return nullptr;
+  float* out = spread_buffer();
+  std::fill_n(out, n, 0.0f);
+  const int64_t first = chunk * kChunk;
+  // A place that is not in the chunk is a large number, whichever side it lies on.
+  const auto place_of = [first](int32_t id) {
+    return static_cast<uint32_t>(id) - static_cast<uint32_t>(first);
+  };
+  const uint32_t places = static_cast<uint32_t>(n), numbers = static_cast<uint32_t>(size());
+  const RdkEntries entries =
+      entries_between(kernel_.source_offsets, first, first + n, kernel_.num_entries);
+  const int32_t* target_ids = kernel_.entry_target_ids;
+  const int32_t* source_numbers = kernel_.entry_source_numbers;
+  const float* weights = kernel_.source_weights;
+  for (int64_t at = entries.begin; at < entries.end; ++at) {
+    const uint32_t place = place_of(target_ids[at]);
+    const uint32_t number = static_cast<uint32_t>(source_numbers[at]);
+    if ((place < places) & (number < numbers)) out[place] += masses[number] * weights[at];
+  }
+  for (int64_t number = chunk_numbers_[chunk]; number < chunk_numbers_[chunk + 1]; ++number) {
+    const uint32_t place = place_of(kernel_.spreading_ids[number]);
+    if (place < places) out[place] -= masses[number];
+  }
+  return out;
 }
 
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs) {
-  row_kernels().mix(probs, n, mix_terms(kernel, leaked_mass, spread, chunk));
+  row_kernels().mix(probs, n, mix_terms(kernel, nullptr, leaked_mass, spread, chunk));
 }
 
 float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stats,
@@ -137,7 +202,7 @@ float rdk_residual_chunk_sum(const LogitRow& target, const RowStats& target_stat
   const bool plain = !is_greedy(target_stats) && !is_greedy(stats) && !is_invalid(stats) &&
                      !is_empty(stats) && !draft.target_to_draft_ids;
   if (plain) {
-    const MixTerms terms = mix_terms(kernel, leaked_mass, spread, chunk);
+    const MixTerms terms = mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk);
     return row_kernels()
         .residual_mix_sum[static_cast<int>(target.dtype)][static_cast<int>(draft.row.dtype)](
             target.chunk(chunk), target_stats, scale, draft.row.chunk(chunk), stats, terms, n);
@@ -150,7 +215,7 @@ void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leake
                      const float* spread, int64_t chunk, int n, float* out) {
   draft_chunk_probs(draft, chunk, n, out);
   if (is_empty(draft.stats)) return;
-  redistribute_chunk(kernel, leaked_mass, spread, chunk, n, out);
+  row_kernels().mix(out, n, mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk));
 }
 
 float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
@@ -159,7 +224,8 @@ float subtract_rdk_chunk(const RdkKernel& kernel, const DraftRow& draft, float l
       !is_empty(draft.stats)) {
     return row_kernels().subtract_mixed_law[static_cast<int>(draft.row.dtype)](
         out, n, scale, draft.row.logits, draft.row.vocab_size, draft.stats,
-        draft.target_to_draft_ids + chunk * kChunk, mix_terms(kernel, leaked_mass, spread, chunk));
+        draft.target_to_draft_ids + chunk * kChunk,
+        mix_terms(kernel, draft.coefficients, leaked_mass, spread, chunk));
   }
   float* probs = draft_buffer();
   rdk_chunk_probs(kernel, draft, leaked_mass, spread, chunk, n, probs);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/cpu/cutoff.h"
+#include "common/cpu/parallel.h"
 #include "common/rdk.h"
 #include "common/row_law.h"
 
@@ -16,7 +17,8 @@ namespace hetero_spec {
 struct DraftRow {
   LogitRow row;
   RowStats stats;
-  const int32_t* target_to_draft_ids;  // [V] or null: same ids
+  const int32_t* target_to_draft_ids;   // [V] or null: same ids
+  const float* coefficients = nullptr;  // [n + 1], with a low-rank kernel that moves anything
 };
 
 // Probability of a target id under the drafter's law alone.
@@ -28,24 +30,45 @@ void draft_chunk_probs(const DraftRow& draft, int64_t chunk, int n, float* out);
 // s = sum_i a_i law(i), float32 in a chunk and float64 across them. 0 for an empty law.
 float leaked_mass(const RdkKernel& kernel, const DraftRow& draft);
 
+// What a low-rank kernel keeps of each row, none of which is empty or invalid: n + 1 floats each,
+// and the masses of its weights [rows, chunks] where `masses` is given.
+void draft_coefficients(const RdkKernel& kernel, const std::vector<DraftRow>& drafts,
+                        const Parallel& parallel, float* const* coefficients, double* masses);
+
 // Draft probability of one target id: what draft_sample reports and verification finds, bit for
 // bit.
 float rdk_prob_at(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass, int64_t token);
 
-// The ids whose mass S spreads, found once a call: most rows of S are empty.
-std::vector<int32_t> spreading_ids(const RdkKernel& kernel, const int32_t* target_to_draft_ids);
+// The sources of S as one call and one map see them; made where a row is first evaluated over the
+// vocabulary. Empty without S.
+class SpreadSources {
+ public:
+  SpreadSources(const RdkKernel& kernel, const int32_t* target_to_draft_ids);
 
-// out[t] = sum_i b_i law(i) S_it - b_t law(t) over [0, V): what S brings to t, less what it takes
-// away. `ids` are spreading_ids.
-void spread_mass(const RdkKernel& kernel, const DraftRow& draft, const std::vector<int32_t>& ids,
-                 float* out);
+  int64_t size() const { return static_cast<int64_t>(shares_.size()); }
 
-// Draft probabilities of the n target ids of a chunk. `spread` is what spread_mass gave (null
-// without S).
+  // masses[i] = b law of source i: size() floats, from which `chunk` is made.
+  void masses(const DraftRow& draft, float* masses) const;
+  // The same of a law over the target's ids.
+  void masses(const float* law, float* masses) const;
+
+  // What S brings to each of the n ids of a chunk less what it takes away, in a buffer of this
+  // thread. Null for null masses: S moves nothing.
+  const float* chunk(const float* masses, int64_t chunk, int n) const;
+
+ private:
+  const RdkKernel& kernel_;
+  std::vector<int32_t> draft_ids_;      // of each source, -1: it has no mass
+  std::vector<float> shares_;           // b of each source
+  std::vector<int32_t> chunk_numbers_;  // [chunks + 1], the first source of each chunk
+};
+
+// Draft probabilities of the n target ids of a chunk. `spread`, here and below, is what
+// SpreadSources::chunk gave for the chunk.
 void rdk_chunk_probs(const RdkKernel& kernel, const DraftRow& draft, float leaked_mass,
                      const float* spread, int64_t chunk, int n, float* out);
 
-// The kernel applied to a chunk of the drafter's law, in place.
+// The kernel, a mixture, applied to a chunk of the drafter's law, in place.
 void redistribute_chunk(const RdkKernel& kernel, float leaked_mass, const float* spread,
                         int64_t chunk, int n, float* probs);
 

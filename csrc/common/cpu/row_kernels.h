@@ -108,6 +108,14 @@ struct RowKernels {
   // number. Both arrays need room for one vector more than n.
   int (*keep_side)(float* x, float* weights, int n, float pivot, bool upper);
 
+  // out[k] += sum over i of weights[i] * rows[i, k], for rows [n, width]; one of weight 0 is not
+  // read.
+  void (*add_weighted_rows)(const float* rows, int width, const float* weights, int n, float* out);
+
+  // out[i] = max(0, 1 + scale * rows[i] . x), for rows [n, width]; returns their sum. NaN is kept.
+  float (*low_rank_weights)(const float* rows, int width, const float* x, float scale, int n,
+                            float* out);
+
   // Sum of n floats; NaN stays NaN.
   float (*sum)(const float* x, int n);
 

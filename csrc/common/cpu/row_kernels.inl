@@ -13,6 +13,7 @@ using F = Simd::Float;
 constexpr int kWidth = Simd::kWidth;
 constexpr int kUnroll = 4;
 constexpr int kBlock = kWidth * kUnroll;
+constexpr int kAhead = 4096;  // bytes
 static_assert(kMaxGroup % kBlock == 0 && kChunk % kBlock == 0,
               "groups and chunks are whole blocks");
 
@@ -228,15 +229,17 @@ inline F law_of_logits(F x, const RowStats& stats) {
   return Simd::zero_where(Simd::less(x, Simd::set(stats.cutoff)), exp_nonpositive(y));
 }
 
-// A vector of a law's probabilities, mixed.
+// A vector of a law's probabilities, mixed. kInside: the whole vector lies in the chunk.
+template <bool kInside = false>
 inline F mixed(F prob, int i, int n, F keep, F share, const MixTerms& terms) {
-  if (terms.leak) keep = Simd::sub(keep, load_floats(terms.leak, i, n));
+  const auto load = [=](const float* x) __attribute__((always_inline)) {
+    return kInside ? Simd::load_float(x + i) : load_floats(x, i, n);
+  };
+  if (terms.leak) keep = Simd::sub(keep, load(terms.leak));
   prob = Simd::mul(keep, prob);
-  if (terms.prior) prob = Simd::multiply_add(share, load_floats(terms.prior, i, n), prob);
+  if (terms.prior) prob = Simd::multiply_add(share, load(terms.prior), prob);
   // All that a token has may be taken away: rounding must not leave less than nothing. NaN stays.
-  if (terms.extra) {
-    prob = Simd::max(Simd::set(0.0f), Simd::add(prob, load_floats(terms.extra, i, n)));
-  }
+  if (terms.extra) prob = Simd::max(Simd::set(0.0f), Simd::add(prob, load(terms.extra)));
   return prob;
 }
 
@@ -385,34 +388,53 @@ float residual_sum(const void* target, const RowStats& target_stats, float scale
   return Simd::reduce_add(add_all(acc));
 }
 
+// kSpreadOnly: nothing but `extra` is mixed in.
+template <class Target, class Draft, bool kSpreadOnly>
+inline float residual_mix_sum_impl(const Target* target, const RowStats& target_stats, float scale,
+                                   const Draft* draft, const RowStats& draft_stats,
+                                   const MixTerms& terms, int n) {
+  const F scales = Simd::set(scale), keep = Simd::set(terms.keep);
+  const F share = Simd::set(terms.prior_share), zero = Simd::set(0.0f);
+  F acc[kUnroll];
+  for (F& a : acc) a = zero;
+  int i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = i + u * kWidth;
+      // Between two chunks the caller is away, which the processor's own prefetcher does not
+      // survive.
+      __builtin_prefetch(reinterpret_cast<const char*>(target + at) + kAhead);
+      __builtin_prefetch(reinterpret_cast<const char*>(draft + at) + kAhead);
+      const F prob = law_of_logits(load_full(target, at, nullptr), target_stats);
+      const F draft_prob = law_of_logits(load_full(draft, at, nullptr), draft_stats);
+      const F moved =
+          kSpreadOnly ? Simd::max(zero, Simd::add(draft_prob, Simd::load_float(terms.extra + at)))
+                      : mixed<true>(draft_prob, at, n, keep, share, terms);
+      acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
+    }
+  }
+  for (int u = 0; i < n; i += kWidth, ++u) {
+    const F prob = law_of_logits(load_logits(target, i, n, nullptr), target_stats);
+    const F draft_prob = law_of_logits(load_logits(draft, i, n, nullptr), draft_stats);
+    const F moved = mixed(draft_prob, i, n, keep, share, terms);
+    acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
+  }
+  return Simd::reduce_add(add_all(acc));
+}
+
 template <class Target, class Draft>
 float residual_mix_sum(const void* target, const RowStats& target_stats, float scale,
                        const void* draft, const RowStats& draft_stats, const MixTerms& terms,
                        int n) {
   const Target* target_row = static_cast<const Target*>(target);
   const Draft* draft_row = static_cast<const Draft*>(draft);
-  const F scales = Simd::set(scale), keep = Simd::set(terms.keep);
-  const F share = Simd::set(terms.prior_share);
-  F acc[kUnroll];
-  for (F& a : acc) a = Simd::set(0.0f);
-  int i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-#pragma GCC unroll 4
-    for (int u = 0; u < kUnroll; ++u) {
-      const int at = i + u * kWidth;
-      const F prob = law_of_logits(load_full(target_row, at, nullptr), target_stats);
-      const F draft_prob = law_of_logits(load_full(draft_row, at, nullptr), draft_stats);
-      const F moved = mixed(draft_prob, at, n, keep, share, terms);
-      acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
-    }
+  if (terms.extra && !terms.leak && !terms.prior && terms.keep == 1.0f) {
+    return residual_mix_sum_impl<Target, Draft, true>(target_row, target_stats, scale, draft_row,
+                                                      draft_stats, terms, n);
   }
-  for (int u = 0; i < n; i += kWidth, ++u) {
-    const F prob = law_of_logits(load_logits(target_row, i, n, nullptr), target_stats);
-    const F draft_prob = law_of_logits(load_logits(draft_row, i, n, nullptr), draft_stats);
-    const F moved = mixed(draft_prob, i, n, keep, share, terms);
-    acc[u] = Simd::add(acc[u], residual_weight(prob, scales, moved));
-  }
-  return Simd::reduce_add(add_all(acc));
+  return residual_mix_sum_impl<Target, Draft, false>(target_row, target_stats, scale, draft_row,
+                                                     draft_stats, terms, n);
 }
 
 void exp_weights(const float* x, int n, float max_logit, float inv_temperature, float* weights) {
@@ -471,6 +493,58 @@ float sum_floats(const float* x, int n) {
   return Simd::reduce_add(add_all(acc));
 }
 
+void add_weighted_rows(const float* rows, int width, const float* weights, int n, float* out) {
+  int k = 0;
+  for (; k + kBlock <= width; k += kBlock) {
+    F acc[kUnroll];
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) acc[u] = Simd::load_float(out + k + u * kWidth);
+    for (int i = 0; i < n; ++i) {
+      if (weights[i] == 0.0f) continue;
+      const F weight = Simd::set(weights[i]);
+      const float* row = rows + static_cast<int64_t>(i) * width + k;
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) {
+        acc[u] = Simd::multiply_add(weight, Simd::load_float(row + u * kWidth), acc[u]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) Simd::store(out + k + u * kWidth, acc[u]);
+  }
+  for (; k < width; k += kWidth) {
+    F acc = load_floats(out, k, width);
+    for (int i = 0; i < n; ++i) {
+      if (weights[i] == 0.0f) continue;
+      const float* row = rows + static_cast<int64_t>(i) * width;
+      acc = Simd::multiply_add(Simd::set(weights[i]), load_floats(row, k, width), acc);
+    }
+    store_floats(out, k, width, acc);
+  }
+}
+
+float low_rank_weights(const float* rows, int width, const float* x, float scale, int n,
+                       float* out) {
+  for (int i = 0; i < n; ++i) {
+    const float* row = rows + static_cast<int64_t>(i) * width;
+    F acc[kUnroll];
+    for (F& a : acc) a = Simd::set(0.0f);
+    int k = 0;
+    for (; k + kBlock <= width; k += kBlock) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) {
+        const int at = k + u * kWidth;
+        acc[u] = Simd::multiply_add(Simd::load_float(row + at), Simd::load_float(x + at), acc[u]);
+      }
+    }
+    for (int u = 0; k < width; k += kWidth, ++u) {
+      acc[u] = Simd::multiply_add(load_floats(row, k, width), load_floats(x, k, width), acc[u]);
+    }
+    const float weight = 1.0f + scale * Simd::reduce_add(add_all(acc));
+    out[i] = weight < 0.0f ? 0.0f : weight;
+  }
+  return sum_floats(out, n);
+}
+
 void mask_from_map(const int32_t* map, int64_t n, uint16_t* mask) {
   for (int64_t word = 0; word * kMaskBits < n; ++word) {
     uint32_t bits = 0;
@@ -511,6 +585,8 @@ constexpr RowKernels make_table(const char* name) {
           exp_weights,
           mass_at_least,
           keep_side,
+          add_weighted_rows,
+          low_rank_weights,
           sum_floats,
           mask_from_map};
 }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/cpu/rdk_cpu.h"
@@ -25,11 +27,12 @@ struct Stop {
   int64_t position;
   Draw draw;
   float scale;  // of the target law in the residual: 1 for the token rule, P_tau for the block rule
-  RowLaw target;                  // law of the row (unused for rows of probabilities)
-  RowStats draft;                 // law of the draft row, for a residual
-  float leaked_mass;              // of the draft row
-  const ChunkSum* sums;           // the row's chunk sums while they last, else null
-  const float* spread = nullptr;  // [V] what the kernel's sparse rows add to the draft law, or null
+  RowLaw target;         // law of the row (unused for rows of probabilities)
+  RowStats draft;        // law of the draft row, for a residual
+  float leaked_mass;     // of the draft row
+  const ChunkSum* sums;  // the row's chunk sums while they last, else null
+  const float* spread_masses =
+      nullptr;  // of the draft row, for a residual (SpreadSources), or null
 };
 
 class Verifier {
@@ -65,7 +68,7 @@ class Verifier {
           stops.push_back(stop);
         }
       }
-      draw(stops);
+      draw(std::move(stops));
       live.swap(still_live);
     }
   }
@@ -131,7 +134,7 @@ class Verifier {
       out_.num_accepted_tokens[b] = static_cast<int32_t>(accepted[b]);
       for (int64_t i = 0; i < accepted[b]; ++i) output(b)[i] = draft_token(b, i);
     }
-    draw(stops);
+    draw(std::move(stops));
   }
 
  private:
@@ -205,7 +208,34 @@ class Verifier {
     leaked_mass_.assign(live.size(), 0.0f);
     if (!in_.has_draft_law || in_.are_probs) return;
     make_draft_stats(live, position);
-    if (in_.kernel.is_given()) leaked_masses(live, position);
+    if (in_.kernel.needs_coefficients()) {
+      if (!in_.draft_leaked_mass) make_coefficients(live, position);
+    } else if (in_.kernel.is_given()) {
+      leaked_masses(live, position);
+    }
+  }
+
+  // The coefficients of a low-rank kernel, of one position's draft rows together: they share the
+  // reads of the factors.
+  void make_coefficients(const std::vector<int64_t>& live, int64_t position) {
+    const int64_t width = in_.kernel.low_rank.row_width();
+    coefficients_.resize(static_cast<size_t>(ragged_.num_tokens * width));
+    std::vector<DraftRow> drafts;
+    std::vector<float*> coefficients;
+    for (size_t idx = 0; idx < live.size(); ++idx) {
+      const int64_t b = live[idx];
+      const RowStats& stats = draft_stats_[idx];
+      if (position >= num_drafts_[b] || is_invalid(stats) || is_empty(stats)) continue;
+      drafts.push_back(draft_of(b, position, stats));
+      coefficients.push_back(&coefficients_[draft_row(b, position) * width]);
+    }
+    draft_coefficients(in_.kernel, drafts, parallel_, coefficients.data(), nullptr);
+  }
+
+  const float* coefficients_of(int64_t draft_row) const {
+    if (!in_.kernel.needs_coefficients()) return nullptr;
+    const float* all = in_.draft_leaked_mass ? in_.draft_leaked_mass : coefficients_.data();
+    return all + draft_row * in_.kernel.low_rank.row_width();
   }
 
   void make_draft_stats(const std::vector<int64_t>& live, int64_t position) {
@@ -243,7 +273,8 @@ class Verifier {
   }
 
   DraftRow draft_of(int64_t b, int64_t position, const RowStats& stats) const {
-    return {in_.draft.row(draft_row(b, position)), stats, in_.target_to_draft_ids};
+    const int64_t row = draft_row(b, position);
+    return {in_.draft.row(row), stats, in_.target_to_draft_ids, coefficients_of(row)};
   }
   bool is_redistributed() const { return in_.kernel.is_given() && !in_.kernel.is_identity(); }
 
@@ -327,7 +358,8 @@ class Verifier {
     }
     if (is_redistributed()) {
       return subtract_rdk_chunk(in_.kernel, draft_of(b, stop.position, stop.draft),
-                                stop.leaked_mass, stop.spread, stop.scale, chunk, n, out);
+                                stop.leaked_mass, spread_of(stop, chunk, n), stop.scale, chunk, n,
+                                out);
     }
     const LogitRow draft = in_.draft.row(draft_row(b, stop.position));
     if (in_.are_probs) {
@@ -355,16 +387,8 @@ class Verifier {
     }
     const int64_t chunks = num_chunks(in_.target.vocab_size);
     std::vector<double> masses(rows.size() * chunks), totals(live.size(), 0.0);
-    if (spreads()) {
-      find_spreading_ids(rows);
-      parallel_for(parallel_, static_cast<int64_t>(rows.size()), 1,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t row = begin; row < end; ++row)
-                       spread_masses(&rows[row], &masses[row * chunks]);
-                   });
-    } else {
-      chunk_masses(rows, &masses);
-    }
+    const std::vector<float> spread = spread_masses(&rows);
+    chunk_masses(rows, &masses);
     for (size_t row = 0; row < rows.size(); ++row) {
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
         totals[places[row]] += masses[row * chunks + chunk];
@@ -380,11 +404,17 @@ class Verifier {
   void chunk_masses(const std::vector<Stop>& stops, std::vector<double>* masses) {
     const int64_t chunks = num_chunks(in_.target.vocab_size);
     masses->assign(stops.size() * chunks, 0.0);
+    // Rows share a read of a low-rank kernel's factors; else a row stays in the cache.
+    const bool by_chunk = in_.kernel.needs_coefficients();
+    const int64_t size = static_cast<int64_t>(stops.size());
     parallel_for(parallel_, static_cast<int64_t>(masses->size()), kDrawGrain,
                  [&](int64_t begin, int64_t end) {
                    for (int64_t task = begin; task < end; ++task) {
-                     const Stop& stop = stops[task / chunks];
-                     if (is_law(stop)) (*masses)[task] = chunk_mass(stop, stop.draw, task % chunks);
+                     const int64_t idx = by_chunk ? task % size : task / chunks;
+                     const int64_t chunk = by_chunk ? task / size : task % chunks;
+                     const Stop& stop = stops[idx];
+                     if (!is_law(stop)) continue;
+                     (*masses)[idx * chunks + chunk] = chunk_mass(stop, stop.draw, chunk);
                    }
                  });
   }
@@ -399,10 +429,10 @@ class Verifier {
     if (draw == Draw::kResidual && in_.has_draft_law && !in_.are_probs) {
       const int64_t b = stop.request_idx;
       if (is_redistributed()) {
-        return rdk_residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
-                                      in_.kernel, draft_of(b, stop.position, stop.draft),
-                                      stop.leaked_mass, stop.spread, stop.scale, chunk,
-                                      chunk_buffer());
+        const LogitRow target = in_.target.row(target_row(ragged_, b, stop.position));
+        return rdk_residual_chunk_sum(
+            target, stats, in_.kernel, draft_of(b, stop.position, stop.draft), stop.leaked_mass,
+            spread_of(stop, chunk, target.chunk_size(chunk)), stop.scale, chunk, chunk_buffer());
       }
       return residual_chunk_sum(in_.target.row(target_row(ragged_, b, stop.position)), stats,
                                 in_.draft.row(draft_row(b, stop.position)), stop.draft,
@@ -411,48 +441,40 @@ class Verifier {
     return weights(stop, draw, chunk, chunk_buffer());
   }
 
-  // Whether residuals need what the kernel's sparse rows add to the draft law: V floats of scratch
-  // each, so that a thread then does the whole of a row.
-  bool spreads() const { return is_redistributed() && in_.kernel.spread; }
-
-  void find_spreading_ids(const std::vector<Stop>& stops) {
-    for (const Stop& stop : stops) {
-      if (has_spreading_ids_ || stop.draw != Draw::kResidual) continue;
-      spreading_ids_ = spreading_ids(in_.kernel, in_.target_to_draft_ids);
-      has_spreading_ids_ = true;
+  // Fills in the spread masses of the residuals, and returns the memory that holds them.
+  std::vector<float> spread_masses(std::vector<Stop>* stops) {
+    std::vector<float> masses;
+    if (!is_redistributed() || !in_.kernel.spread) return masses;
+    std::vector<Stop*> residuals;
+    for (Stop& stop : *stops) {
+      if (stop.draw == Draw::kResidual && is_law(stop)) residuals.push_back(&stop);
     }
+    if (residuals.empty()) return masses;
+    if (!sources_) sources_.emplace(in_.kernel, in_.target_to_draft_ids);
+    if (sources_->size() == 0) return masses;
+    masses.resize(residuals.size() * sources_->size());
+    parallel_for(parallel_, static_cast<int64_t>(residuals.size()), 1,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t idx = begin; idx < end; ++idx) {
+                     Stop& stop = *residuals[idx];
+                     float* out = &masses[idx * sources_->size()];
+                     sources_->masses(draft_of(stop.request_idx, stop.position, stop.draft), out);
+                     stop.spread_masses = out;
+                   }
+                 });
+    return masses;
   }
 
-  // Masses of the chunks of one stop; its spread mass lasts until this thread's next one.
-  void spread_masses(Stop* stop, double* masses) const {
-    if (!is_law(*stop)) return;
-    if (stop->draw == Draw::kResidual) {
-      thread_local std::vector<float> buffer;
-      buffer.resize(static_cast<size_t>(in_.kernel.vocab_size));
-      spread_mass(in_.kernel, draft_of(stop->request_idx, stop->position, stop->draft),
-                  spreading_ids_, buffer.data());
-      stop->spread = buffer.data();
-    }
-    for (int64_t chunk = 0; chunk < num_chunks(in_.target.vocab_size); ++chunk)
-      masses[chunk] = chunk_mass(*stop, stop->draw, chunk);
+  const float* spread_of(const Stop& stop, int64_t chunk, int n) const {
+    return stop.spread_masses ? sources_->chunk(stop.spread_masses, chunk, n) : nullptr;
   }
 
   // Draws the token of every stopped request.
-  void draw(const std::vector<Stop>& stops) {
+  void draw(std::vector<Stop> stops) {
     const int64_t size = static_cast<int64_t>(stops.size());
     const int64_t chunks = num_chunks(in_.target.vocab_size);
     std::vector<double> masses(stops.size() * chunks);
-    if (spreads()) {
-      find_spreading_ids(stops);
-      parallel_for(parallel_, size, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t idx = begin; idx < end; ++idx) {
-          Stop stop = stops[idx];
-          spread_masses(&stop, &masses[idx * chunks]);
-          emit(stop, &masses[idx * chunks]);
-        }
-      });
-      return;
-    }
+    const std::vector<float> spread = spread_masses(&stops);
     chunk_masses(stops, &masses);
     parallel_for(parallel_, size, 1, [&](int64_t begin, int64_t end) {
       for (int64_t idx = begin; idx < end; ++idx) emit(stops[idx], &masses[idx * chunks]);
@@ -522,9 +544,9 @@ class Verifier {
   std::vector<RowLaw> target_laws_;
   std::vector<RowStats> draft_stats_;
   std::vector<float> leaked_mass_;
+  std::vector<float> coefficients_;  // [N, n + 1] of a low-rank kernel, where they are made here
   std::vector<ChunkSum> target_sums_, draft_sums_;
-  std::vector<int32_t> spreading_ids_;
-  bool has_spreading_ids_ = false;
+  std::optional<SpreadSources> sources_;  // once a residual needs them
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ struct VerifyInputs {
   const RowStats* draft_stats;         // [N] or null: computed here with the request's parameters
   const int32_t* target_to_draft_ids;  // [V] or null: same ids
   RdkKernel kernel;                    // of laws of logits only
-  const float* draft_leaked_mass;      // [N] or null: computed here where the kernel needs it
+  const float* draft_leaked_mass;      // [N], low rank [N, n + 1], or null: computed here where the
+                                       // kernel needs it
   SamplingParams params;
   Uniforms uniforms;
   Rule rule;

@@ -31,7 +31,9 @@ py::tuple draft_sample(const py::array& draft_logits, int dtype,
   Output<float> stats(memory, "stats", {batch, 4});
   Output<float> entropy(memory, "entropy", {batch});
   Output<float> max_prob(memory, "max_prob", {batch});
-  Output<float> leaked_mass(memory, "leaked_mass", {kernel.has_value() ? batch : 0});
+  std::vector<int64_t> kept{call.kernel.is_given() ? batch : 0};
+  if (call.kernel.is_low_rank()) kept.push_back(call.kernel.row_width());
+  Output<float> leaked_mass(memory, "leaked_mass", kept);
   call.leaked_mass = leaked_mass.device();
   call.target_token_ids = target_token_ids.device();
   call.draft_token_ids = draft_token_ids.device();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An RDK kernel in the memory of the simulated device: None, or (the ten arrays or None of
-// RdkTensors in its order, constant_leak).
+// An RDK kernel in the memory of the simulated device: a mixture as the ten arrays or None of
+// RdkTensors in its order, or factors, or none.
 #pragma once
 #include <pybind11/stl.h>
 
@@ -9,15 +9,22 @@
 
 namespace hetero_spec::simt_python {
 
-using KernelArrays = std::optional<std::pair<std::vector<OptionalArray>, float>>;
+// (a mixture's arrays or None, constant_leak, factors or None, scale, lam)
+using KernelArrays =
+    std::tuple<std::optional<std::vector<OptionalArray>>, float, OptionalArray, float, float>;
 
 inline RdkKernel upload_kernel(DeviceMemory& memory, const KernelArrays& kernel,
                                int64_t vocab_size) {
+  const auto& [mixture, constant_leak, factors, scale, lam] = kernel;
   RdkKernel out;
-  if (!kernel.has_value()) return out;
-  const std::vector<OptionalArray>& arrays = kernel->first;
+  if (factors.has_value()) {
+    out.vocab_size = vocab_size;
+    out.low_rank = {memory.upload<float>("factors", *factors), factors->shape(1), scale, lam};
+  }
+  if (!mixture.has_value()) return out;
+  const std::vector<OptionalArray>& arrays = *mixture;
   out.vocab_size = vocab_size;
-  out.constant_leak = kernel->second;
+  out.constant_leak = constant_leak;
   out.leak = memory.upload<float>("leak", arrays.at(0));
   out.prior = memory.upload<float>("prior", arrays.at(1));
   out.prior_cumulative = memory.upload<double>("prior_cumulative", arrays.at(2));

@@ -5,8 +5,7 @@
 namespace hetero_spec::simt_python {
 namespace {
 
-py::array rdk_redistribute(const py::array& draft_probs, const KernelArrays& kernel,
-                           const OptionalArray& factors, float scale, float lam) {
+py::array rdk_redistribute(const py::array& draft_probs, const KernelArrays& kernel) {
   DeviceMemory memory;
   RdkRedistribute call{};
   call.draft_probs = memory.upload<float>("draft_probs", draft_probs);
@@ -14,9 +13,6 @@ py::array rdk_redistribute(const py::array& draft_probs, const KernelArrays& ker
   call.num_rows = draft_probs.shape(0);
   call.vocab_size = draft_probs.shape(1);
   call.kernel = upload_kernel(memory, kernel, call.vocab_size);
-  if (factors.has_value()) {
-    call.low_rank = {memory.upload<float>("factors", factors), factors->shape(1), scale, lam};
-  }
   Output<float> probs(memory, "probs", {call.num_rows, call.vocab_size});
   call.probs = probs.device();
   void* workspace = memory.allocate("workspace", rdk_redistribute_cuda_workspace(call));
