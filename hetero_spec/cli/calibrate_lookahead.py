@@ -223,7 +223,8 @@ def _print_table(lookahead: DiscoLookahead, report: dict[str, Any]) -> None:
     replays = report["replays"]
     plain = replays["plain"]["tokens_per_second"]
     chosen = f"threshold {lookahead.threshold:g}, at most {lookahead.max_draft_tokens} draft tokens"
-    table = Table(title=f"Prompts held out, replayed; {chosen}", title_justify="left")
+    count = report["num_examples_held_out"]
+    table = Table(title=f"Prompts held out ({count} draft tokens), replayed; {chosen}", title_justify="left")
     for name in ("lookahead", "tokens per target call", "tokens/s expected", "against plain"):
         table.add_column(name, justify="left" if name == "lookahead" else "right")
     for name, result in replays.items():
@@ -232,7 +233,9 @@ def _print_table(lookahead: DiscoLookahead, report: dict[str, Any]) -> None:
     console = Console(stderr=True)
     console.print(table)
     score = report["ranking_held_out"]
-    if score is not None:
+    if score is None:
+        console.print("Held-out draft tokens were all accepted, or none was: too few to judge by. Give more prompts.")
+    else:
         console.print(f"An accepted token scores above a rejected one in {100 * score:.0f} of 100 pairs (chance: 50).")
     if max(plain, replays["disco"]["tokens_per_second"]) == plain:
         console.print("Drafting does not pay for this pair on this machine, whatever the lookahead tried here.")

@@ -148,9 +148,12 @@ def run(args: argparse.Namespace) -> int:
             args.lookahead = str(_LONG_LOOKAHEAD) if args.method in ("auto", "ngram") else "confidence"
         lookahead = as_lookahead(_number_or_name(args.lookahead))
         if (args.middle is not None) != (args.method == "cascade"):
-            raise ValueError(f"--middle must be given with --method cascade and only there, got {args.method}")
+            given = "no --middle" if args.middle is None else f"--method {args.method}"
+            raise ValueError(f"--middle must be given with --method cascade and only there, got {given}")
         if args.method == "rdk" and args.rdk_kernel is None:
             raise ValueError("--rdk-kernel must be given with --method rdk; `hetero-spec calibrate rdk` makes one")
+        if args.rdk_kernel is not None and args.method not in ("rdk", "auto"):
+            raise ValueError(f"--rdk-kernel must be given with --method rdk or auto, got {args.method}")
         # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
         target = load(args.target, packed=True)
         drafter: Any = None if args.method in _WITHOUT_DRAFTER else load(args.drafter, packed=True)

@@ -15,7 +15,8 @@ class                  row i of M                                               
 `DenseSoftmaxKernel`   softmax_j(Omega_ij / tau)                                  O(V^2), reference
 =====================  =========================================================  ==================
 
-The first three have one form (`MixtureKernel`), which the ops draw from and verify without a tensor over V.
+The first three have one form (`MixtureKernel`). The ops draw from all but the last and verify them without a tensor
+over V: low rank from n coefficients a row.
 
 Source
 ------
@@ -506,7 +507,9 @@ class LowRankKernel(Kernel):
         self.factors = factors
         self.tau = checks.temperature(what, tau)
         self.lam = checks.scalar_share(what, "lam", lam)
-        self.scale = 1.0 / (factors.shape[1] * self.tau)
+        self.scale = 1.0 / max(factors.shape[1] * self.tau, 5e-324)
+        if not self.scale <= torch.finfo(torch.float32).max:
+            fail(ValueError, what, "tau", "large enough for 1 / (n tau) to be finite in float32", tau)
         self._on_device: dict[torch.device, RdkFactors] = {}
 
     def tensors(self, device: torch.device | str) -> RdkFactors:

@@ -166,6 +166,8 @@ def test_a_classifier_of_another_pair_is_left_out(loads: list[str], tmp_path: Pa
     )
     record = lines_of(tmp_path / "out")[1]
     assert list(record["runs"]) == ["tli:2"]
+    assert bench(tmp_path / "none", "--contestants", "tli:disco", "--prompts", "1") == 2
+    assert "--contestants must have one that smollm2 <- embedded can run" in capsys.readouterr().err
 
 
 def test_more_prompts_than_there_are_is_told(loads: list[str], capsys: Capture) -> None:

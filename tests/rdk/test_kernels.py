@@ -378,6 +378,10 @@ ROW = (torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([0.5, 0.5]))
             "variance must be 0 or more everywhere, got -1 at id 0",
         ),
         (lambda: DiagonalKernel(LAW, 0.0), "DiagonalKernel: tau must be positive and finite, got 0"),
+        (
+            lambda: LowRankKernel.from_factors(torch.tensor([[0.5], [-0.5]]), 1e-320),
+            r"LowRankKernel: tau must be large enough for 1 / \(n tau\) to be finite in float32",
+        ),
         (lambda: SparseKernel(*ROW, 2.0), r"SparseKernel: spread must be in \[0, 1\], got 2"),
         (lambda: SparseKernel(ROW[0], ROW[1], torch.tensor([0.5, 0.4]), 0.5), "weights must be of total 1 in each row"),
         (lambda: SparseKernel(ROW[0], ROW[1], torch.tensor([1.5, -0.5]), 0.5), "weights must be 0 or more everywhere"),
