@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from typing import NamedTuple, Protocol, Union
+from typing import Any, NamedTuple, Protocol, Union
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -108,6 +111,10 @@ _DTYPES = {
 }
 
 
+# Of sparse kernels by id: themselves, the tensors that they handed over last, and what became of them.
+_looked_at: dict[int, tuple[ref[Any], RdkTensors, KernelArguments]] = {}
+
+
 def kernel_parts(op: str, kernel: object, vocab_size: int, device: torch.device) -> Union[RdkTensors, RdkFactors]:  # noqa: UP007
     """The tensors of an RDK kernel on a device, after a look at its width."""
     width, tensors = getattr(kernel, "vocab_size", None), getattr(kernel, "tensors", None)
@@ -126,7 +133,21 @@ def kernel_arguments(op: str, kernel: object, vocab_size: int, device: torch.dev
     parts = kernel_parts(op, kernel, vocab_size, device)
     if isinstance(parts, RdkFactors):
         return _factor_arguments(op, parts, vocab_size, device)
-    return _mixture_arguments(op, parts, vocab_size, device)
+    if torch.compiler.is_compiling() or not _has_any(parts, _INDEX):
+        return _mixture_arguments(op, parts, vocab_size, device)
+    # Thirteen looks a call would cost a small draft a tenth of its time.
+    key = id(kernel)
+    known = _looked_at.get(key)
+    if known is None or known[0]() is not kernel or known[1] is not parts:
+        arguments = _mixture_arguments(op, parts, vocab_size, device)
+        with contextlib.suppress(TypeError):  # of classes that cannot be referred to weakly
+            _looked_at[key] = (ref(kernel, functools.partial(_forget, key)), parts, arguments)
+        return arguments
+    return known[2]
+
+
+def _forget(key: int, _: object) -> None:
+    _looked_at.pop(key, None)
 
 
 def kept_shape(num_rows: int, arguments: KernelArguments) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hetero_spec import ops, reference
-from hetero_spec.ops import RdkFactors
+from hetero_spec.ops import RdkFactors, RdkTensors
 from hetero_spec.reference import philox
 from tests.tools import chi_square
 from tests.tools.inputs import DTYPES, MAP_KINDS, generator, inverse_map, make_logits, make_map, make_parameters
@@ -250,6 +250,33 @@ def test_broken_kernels_stay_in_bounds():
             uniform_samples=torch.rand(50, 3, generator=generator(39), dtype=torch.float64),
         )
         assert set(draft.target_token_ids.tolist()) <= {0, 1, 2}
+
+
+class Changing:
+    """A kernel whose tensors may be replaced between calls."""
+
+    def __init__(self, parts: RdkTensors) -> None:
+        self.vocab_size, self.parts = 4, parts
+
+    def tensors(self, device):
+        return self.parts
+
+
+def test_a_kernel_that_hands_over_other_tensors_is_looked_at_again():
+    first, second = (make_kernel("sparse", 4, seed=seed).tensors(torch.device("cpu")).indexed() for seed in (1, 2))
+    assert first.spreading_ids is not None and not torch.equal(first.spread, second.spread)
+    logits, uniforms = torch.randn(64, 4, generator=generator(3)), torch.rand(64, 3, generator=generator(4)).double()
+    kernel = Changing(first)
+    before = ops.draft_sample(logits, kernel=kernel, uniform_samples=uniforms)
+    again = ops.draft_sample(logits, kernel=kernel, uniform_samples=uniforms)
+    kernel.parts = second
+    after = ops.draft_sample(logits, kernel=kernel, uniform_samples=uniforms)
+    expected = ops.draft_sample(logits, kernel=Changing(second), uniform_samples=uniforms)
+    assert torch.equal(before.probs, again.probs)
+    assert torch.equal(after.probs, expected.probs) and not torch.equal(after.probs, before.probs)
+    kernel.parts = second._replace(weights=second.weights.double())
+    with pytest.raises(TypeError, match="draft_sample: kernel.weights must be torch.float32"):
+        ops.draft_sample(logits, kernel=kernel, uniform_samples=uniforms)
 
 
 @pytest.mark.parametrize(
