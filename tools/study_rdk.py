@@ -997,7 +997,7 @@ def run_report(study: Study) -> None:
     folder = study.page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     found = collected(study)
-    write_whole(folder / "results.json", json.dumps(tables_of.as_json(found), indent=1) + "\n")
+    write_whole(folder / "results.json", json.dumps(tables_of.as_json(found), indent=1, sort_keys=True) + "\n")
     tables_of.plot_gains(found, list(SETTINGS), folder / "gains.png")
     tables_of.plot_kernels(found, folder / "kernels.png")
     write_whole(folder / "kernels.md", tables_of.kernels_page(found, list(SETTINGS)))
