@@ -31,6 +31,7 @@ class _Run:
         self.token_ids: list[int] = []
         self.finish_reason: str | None = None
         self.seconds = 0.0
+        self._ends: list[tuple[int, float]] = []  # of rounds: tokens and seconds so far
 
     @property
     def tokens_per_second(self) -> float:
@@ -44,6 +45,19 @@ class _Run:
         self.seconds += self.clock() - start
         self.token_ids += piece.token_ids
         self.finish_reason = piece.finish_reason
+        self._ends.append((len(self.token_ids), self.seconds))
+
+    def seconds_for(self, num_tokens: int) -> float:
+        """Return the time that its first tokens took; inside a round each of its tokens takes as long."""
+        tokens, seconds = 0, 0.0
+        for end_tokens, end_seconds in self._ends:
+            if end_tokens >= num_tokens:
+                if tokens == 0:  # the round that reads the prompt
+                    return end_seconds
+                share = (num_tokens - tokens) / (end_tokens - tokens)
+                return seconds + share * (end_seconds - seconds)
+            tokens, seconds = end_tokens, end_seconds
+        return seconds
 
 
 class PairBench:
@@ -174,8 +188,10 @@ class PairBench:
         figures = _figures(runs)
         speedups = []
         for run, beside in zip(runs, repeats, strict=True):
-            plain_rate = beside[PLAIN].tokens_per_second
-            speedups.append(run.tokens_per_second / plain_rate if plain_rate else 0.0)
+            # For as many tokens: a sampled text that ends sooner has the same prompt to read.
+            shared = min(len(run.token_ids), len(beside[PLAIN].token_ids))
+            seconds = run.seconds_for(shared)
+            speedups.append(beside[PLAIN].seconds_for(shared) / seconds if seconds > 0.0 else 0.0)
         verify = getattr(self.contestants[contestant], "verify", None)
         if cell.temperature == 0.0 or verify == "exact":
             # Only then is the text promised to be plain decoding's own.

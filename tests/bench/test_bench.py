@@ -229,6 +229,20 @@ def test_runs_take_turns_and_each_clock_stands_still_while_another_works() -> No
     assert [run.finish_reason for run in runs] == ["length", "length"]
 
 
+def test_time_is_compared_for_as_many_tokens() -> None:
+    class Decoder:
+        stats = None
+
+    clock = Ticks()
+    counts = [2, 4, 3]
+    pieces = (running_piece(count, "eos" if at == 2 else None) for at, count in enumerate(counts))
+    run = running._Run(Decoder(), pieces, clock)  # type: ignore[arg-type]
+    for _ in counts:
+        run.advance()
+    # A round takes one tick; the first reads the prompt, whatever it emits.
+    assert [run.seconds_for(count) for count in (1, 2, 3, 4, 6, 9)] == [1.0, 1.0, 1.25, 1.5, 2.0, 3.0]
+
+
 def running_piece(count: int, finish_reason: str | None) -> Any:
     from hetero_spec.decoding import Piece
 
