@@ -338,6 +338,7 @@ def _opened(
     from hetero_spec import models
     from hetero_spec.bench.running import PairBench
     from hetero_spec.decoding import SpeculativeDecoder
+    from hetero_spec.decoding.methods import WITH_RDK_KERNEL
     from hetero_spec.vocab import VocabMismatchError
 
     for name in (*pair, files.middle):
@@ -352,7 +353,7 @@ def _opened(
         )
         if contestant.lookahead == "oracle":
             options["verify"] = "exact"
-        if files.rdk_kernel is not None and contestant.method in ("rdk", "auto"):
+        if files.rdk_kernel is not None and contestant.method in WITH_RDK_KERNEL:
             options["rdk_kernel"] = files.rdk_kernel
         models_of: tuple[Any, Any] = (first.target, None if contestant.method == "none" else first.drafter)
         if contestant.method == "cascade" and files.middle is not None:

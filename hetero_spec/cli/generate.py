@@ -133,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
         from hetero_spec.decoding import Sampling, SpeculativeDecoder
         from hetero_spec.decoding.lookahead import as_lookahead
+        from hetero_spec.decoding.methods import WITH_RDK_KERNEL
         from hetero_spec.models import ModelError, load
     except ImportError as error:
         raise UsageError(missing_package(error)) from error
@@ -152,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--middle must be given with --method cascade and only there, got {given}")
         if args.method == "rdk" and args.rdk_kernel is None:
             raise ValueError("--rdk-kernel must be given with --method rdk; `hetero-spec calibrate rdk` makes one")
-        if args.rdk_kernel is not None and args.method not in ("rdk", "auto"):
+        if args.rdk_kernel is not None and args.method not in WITH_RDK_KERNEL:
             raise ValueError(f"--rdk-kernel must be given with --method rdk or auto, got {args.method}")
         # Packed layers make a step of a few tokens cost little more than a step of one: what verification needs.
         target = load(args.target, packed=True)

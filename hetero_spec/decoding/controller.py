@@ -453,7 +453,7 @@ class Controller:
     def _first_share(self, method: str, kind: int, key: str) -> float:
         """Return the share kept that is supposed before any draft was made."""
         if method == NGRAM:
-            return next(share for number, (_, share) in enumerate(_MATCHES) if number == kind)
+            return _MATCHES[kind][1]
         # All models that draft are one and the same: what one method has shown goes for another.
         known = [
             (pool.num_seen, next(pool.shares(_FIRST_SHARE))[0])

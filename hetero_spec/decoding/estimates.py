@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What method "auto" has measured: times of looks and of drafting, and how often draft tokens are kept.
 
-Everything here has a `state` of plain JSON values, from which `restore` makes it again.
+What outlives a text has a `state` of plain JSON values, from which it can be made again.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ VERIFICATIONS = ("rejection", "exact")
 RULES = ("token", "block")
 # Drafts of these come without a law, so that matching the target's own draw loses nothing.
 _EXACT_BY_DEFAULT = ("slem", "ngram")
+WITH_RDK_KERNEL = ("rdk", "auto")
 _WITHOUT_DRAFTER = ("ngram", "cascade", "auto", "none")
 
 
@@ -47,7 +48,7 @@ def check_method(method: str, drafter: Any, middle: Any, rdk_kernel: Any, rule: 
         raise ValueError(f"{what} middle must be {state} method 'cascade', got {type(middle).__name__}")
     if method == "rdk" and rdk_kernel is None:
         raise ValueError(f"{what} rdk_kernel must be a kernel or the path of one for method 'rdk', got None")
-    if rdk_kernel is not None and method not in ("rdk", "auto"):
+    if rdk_kernel is not None and method not in WITH_RDK_KERNEL:
         raise ValueError(f"{what} rdk_kernel must be None for method {method!r}, got {type(rdk_kernel).__name__}")
     return verify
 

@@ -507,7 +507,7 @@ class LowRankKernel(Kernel):
         self.factors = factors
         self.tau = checks.temperature(what, tau)
         self.lam = checks.scalar_share(what, "lam", lam)
-        self.scale = 1.0 / max(factors.shape[1] * self.tau, 5e-324)
+        self.scale = 1.0 / (factors.shape[1] * self.tau)
         if not self.scale <= torch.finfo(torch.float32).max:
             fail(ValueError, what, "tau", "large enough for 1 / (n tau) to be finite in float32", tau)
         self._on_device: dict[torch.device, RdkFactors] = {}
