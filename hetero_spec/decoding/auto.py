@@ -15,6 +15,9 @@ from hetero_spec.decoding.request import Request
 from hetero_spec.decoding.sampling import Sampling
 from hetero_spec.decoding.stats import DecodingStats
 
+# Tokens of a proposal of n-grams that are compared with what comes.
+_MOST_WATCHED = 8
+
 
 @dataclass(eq=False)
 class _Open:
@@ -26,7 +29,6 @@ class _Open:
     requests: list[Request]
     limits: list[int]
     counts: list[int]
-    matches: list[int]
     ends: list[int]
     pending: int
     prompt_tokens: int
@@ -53,7 +55,6 @@ class _Open:
             [self.limits[i] for i in known],
             [self.counts[i] for i in known],
             [self.accepted[self.requests[i].index] for i in known],
-            [self.matches[i] for i in known],
             self.pending,
             self.prompt_tokens,
             self.seconds_draft,
@@ -61,12 +62,23 @@ class _Open:
         )
 
 
+@dataclass(eq=False)
+class _Watched:
+    """What n-grams had to propose after so many emitted tokens, how sure they were, and how much of it has come."""
+
+    start: int
+    proposed: list[int]
+    confidence: float
+    key: str
+    num_kept: int = 0
+
+
 class AutoProposer:
     """Drafts with whatever pays, or not at all.
 
     A method's own proposer is made when it is first wanted, and told then what it has missed; until then, and in every
     round without a draft, it costs nothing. N-grams, whose index costs next to nothing, are looked up in every round:
-    how much they match is known before anything is decided.
+    how sure they are is known before anything is decided, and what they would have been worth, once the text goes on.
 
     Parameters
     ----------
@@ -102,20 +114,30 @@ class AutoProposer:
         # Of each method, how much of each request's text its drafter has seen.
         self._seen: dict[str, dict[int, int]] = {method: {} for method in factories}
         self._dropped: set[int] = set()
+        # The round that is drafted for, the one whose verdict is being told, and those that wait for their numbers.
         self._open: _Open | None = None
+        self._asked: _Open | None = None
         self._unsettled: list[_Open] = []
         self._text = Text()
+        # Rounds in which the controller need not be asked, and how many of them there have been.
+        self._rest = self._num_rested = 0
+        # Of each request, what n-grams had to propose and has been right so far.
+        self._watched: dict[int, list[_Watched]] = {request.index: [] for request in self._requests}
 
     def begin(self, requests: Sequence[Request]) -> None:
         """Nothing is made before it is wanted."""
 
     def propose(self, requests: Sequence[Request], lengths: Sequence[int]) -> Draft:
         """Ask the controller, then the proposer it names."""
+        confidences = self._confidences(requests)
+        if self._num_rested < self._rest and not any(confidences):
+            self._num_rested += 1
+            self._open = self._asked = None
+            self._stats.rounds_by_method[PLAIN] = self._stats.rounds_by_method.get(PLAIN, 0) + 1
+            return no_draft(len(requests))
         self._settle()
-        first = requests[0].sampling
-        key = _key_of(first) if all(request.sampling == first for request in requests) else ""
+        key = self._key(requests)
         pending = {method: self._pending(method, requests) for method in self._makers}
-        matches = self._matches(requests)
         choice = self._controller.plan(
             Situation(
                 len(requests),
@@ -123,10 +145,11 @@ class AutoProposer:
                 max(request.max_new_tokens - len(request.tokens) for request in requests),
                 key,
                 pending,
-                matches,
+                confidences,
                 self._text,
             )
         )
+        self._rest = choice.rest
         draft, limits = no_draft(len(requests)), [0] * len(requests)
         start = self._controller.clock()
         if choice.method != PLAIN:
@@ -145,7 +168,6 @@ class AutoProposer:
             list(requests),
             longest,
             draft.counts,
-            matches,
             [request.position + _num_drawn(request, count) for request, count in zip(requests, longest, strict=True)],
             pending.get(choice.method, 0),
             max((len(request.prompt) for request in requests if not request.tokens), default=0),
@@ -161,13 +183,13 @@ class AutoProposer:
         if self._open is not None:
             self._open.seconds_rest = self._controller.clock() - self._open.drafted_at
             self._unsettled.append(self._open)
-            self._open = None
-        if self._unsettled:
-            self._unsettled[-1].accepted[request] = num_accepted_tokens
+            self._asked, self._open = self._open, None
+        if self._asked is not None:
+            self._asked.accepted[request] = num_accepted_tokens
 
     def commit(self, request: int, num_accepted_tokens: int, emitted: Sequence[int]) -> None:
         """Pass on what was emitted: as a verdict to the one who drafted, token by token to the others."""
-        asked = self._unsettled[-1].choice.method if self._unsettled else None
+        asked = self._asked.choice.method if self._asked is not None else None
         for method, proposer in self._proposers.items():
             if method == asked:
                 proposer.commit(request, num_accepted_tokens, emitted)
@@ -178,7 +200,9 @@ class AutoProposer:
     def drop(self, request: int) -> None:
         """Forget a finished request."""
         self._dropped.add(request)
-        self._controller.end(next(len(each.tokens) for each in self._requests if each.index == request))
+        finished = next(each for each in self._requests if each.index == request)
+        self._watch(finished)
+        self._controller.end(len(finished.tokens))
         for proposer in self._proposers.values():
             proposer.drop(request)
         if len(self._dropped) == len(self._requests):
@@ -198,13 +222,39 @@ class AutoProposer:
             self._proposers[method] = proposer
         return self._proposers[method]
 
-    def _matches(self, requests: Sequence[Request]) -> list[int]:
-        """Return of each request how much of its end has occurred before."""
-        if NGRAM in self._makers:
-            proposer = self._proposer(NGRAM)
-            if isinstance(proposer, NgramProposer):
-                return proposer.match_lengths(requests)
-        return [0] * len(requests)
+    def _key(self, requests: Sequence[Request]) -> str:
+        """Return the sampling parameters, if they are one."""
+        first = requests[0].sampling
+        return _key_of(first) if all(request.sampling == first for request in requests) else ""
+
+    def _confidences(self, requests: Sequence[Request]) -> list[float]:
+        """Return of each request how sure n-grams are of what they have to propose, which is watched from now on."""
+        proposer = self._proposer(NGRAM) if NGRAM in self._makers else None
+        if not isinstance(proposer, NgramProposer):
+            return [0.0] * len(requests)
+        for request in requests:
+            self._watch(request)
+        confidences = proposer.confidences(requests)
+        for request, confidence in zip(requests, confidences, strict=True):
+            if confidence:
+                proposed = proposer.peek(request, _MOST_WATCHED)
+                watched = _Watched(len(request.tokens), proposed, confidence, self._key(requests))
+                self._watched[request.index].append(watched)
+        return confidences
+
+    def _watch(self, request: Request) -> None:
+        """Tell the controller which of the tokens that n-grams had to propose have come since."""
+        going_on = []
+        for watched in self._watched[request.index]:
+            for token_id in request.tokens[watched.start + watched.num_kept :]:
+                is_kept = token_id == watched.proposed[watched.num_kept]
+                self._controller.watch(self._text, watched.key, watched.confidence, watched.num_kept, is_kept)
+                watched.num_kept += 1
+                if not is_kept or watched.num_kept == len(watched.proposed):
+                    break
+            else:
+                going_on.append(watched)
+        self._watched[request.index] = going_on
 
     def _pending(self, method: str, requests: Sequence[Request]) -> int:
         seen = self._seen[method]
@@ -213,6 +263,9 @@ class AutoProposer:
     def _settle(self) -> None:
         """Let the controller know of the rounds whose random numbers have all been used."""
         self._open = None  # a round in which nothing was passed on: every request failed
+        if self._num_rested:
+            self._controller.rested(self._text, self._num_rested)
+            self._num_rested = 0
         settled = [past for past in self._unsettled if past.is_settled(self._dropped)]
         self._unsettled = [past for past in self._unsettled if past not in settled]
         for past in settled:

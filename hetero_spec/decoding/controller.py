@@ -6,15 +6,18 @@ From running measurements the controller keeps
 * the time of a look of the target (with verification) as a function of the number of tokens it is shown;
 * each drafter's time per draft token, and per token of context that it has to catch up with;
 * at each depth, how often a draft token is kept given that the one before it was: over all texts, and in the text at
-  hand, which begins with what the others have shown. N-grams are told apart by how long a stretch of text they match.
+  hand, which begins with what the others have shown. N-grams are told apart by how sure they are, and watched at every
+  place where they have something to propose: whether it would have been kept is seen when the text gets there, and
+  costs nothing.
 
 A round with a draft of at most k tokens takes time(1 + expected length) + drafting and emits 1 + sum of products of the
 shares; the choice is the method and the k with the least time per token, what it has to catch up with spread over the
 tokens that are likely to come, or no draft. Three rules bound what can be lost:
 
 * the ledger: every round of a text books what plain decoding would have taken for its tokens against what it took. A
-  draft that is rejected may not bring the text's losses above one percent of the tokens that it is likely to have,
-  unless it promises many times as much as it puts at stake, by what drafts have shown;
+  draft that is rejected may not bring the text's losses above .7 % of the tokens that it is likely to have, unless
+  drafting promises three times as much even if the text should be a good deal unkinder than it has seemed so far. An
+  n-gram that is not all but sure waits until one of the text has been watched;
 * the purse: trying something other than the best choice costs expected time, which is paid from three quarters of a
   percent of all time, and for what is new from the text's gains. Drafting that would pay if the text at hand were a
   little kinder than the others is tried first, at the text's beginning, where there is little to catch up with and most
@@ -27,8 +30,8 @@ guess at the beginning of the next. `Controller.state` is all that it knows, as 
 
 What the controller learns must not tell it anything about random numbers that are still to be used: a draft token
 behind a rejected one was drawn with the number of a position that is drawn for again. So a round is taken into account
-only once its requests have passed every position that its draft drew numbers for; see `AutoProposer`. The length of an
-n-gram's match is a function of the text alone, as the n-gram's draft is.
+only once its requests have passed every position that its draft drew numbers for; see `AutoProposer`. N-grams, their
+confidence and how they would have fared are functions of the text that has been emitted.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ from hetero_spec.decoding.estimates import Curve, Looks, Pool, TextShares, Times
 
 PLAIN = "none"
 NGRAM = "ngram"
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 # Of the tokens that a text is likely to have: what may be lost on it, in plain steps; and at most so much more than the
 # same share of those that it has.
-_SHARE_AT_RISK = 0.01
+_SHARE_AT_RISK = 0.007
 _MOST_AT_RISK = 1.5
 # How many times what is put at stake beyond that a draft must promise, to be made all the same.
-_PROMISE = 5.0
+_PROMISE = 3.0
 # Of all time: what may be spent on trials; in plain steps, what there is at first and at most.
 _PURSE_SHARE = 0.0075
 _FIRST_PURSE = 0.3
@@ -66,8 +69,14 @@ _ROUNDS_BETWEEN_TRIALS = 4
 _ROUNDS_BETWEEN_TRIES = 16
 # A method's drafts that may be paid from what a text has gained.
 _FIRST_TRIES = 8
-# Standard deviations by which a text may be thought kinder than the others are.
+# Standard deviations by which a text may be thought kinder than the others are, and unkinder where more is put at stake
+# than may be lost.
 _OPTIMISM = 1.0
+_CAUTION = 2.5
+# Drafts in other texts that count when it is said how far this one may differ from them.
+_MOST_OF_OTHERS = 4.0
+# Confidence of n-grams that are drafted before it has been seen in the text at hand how they fare.
+_SURE = 0.9
 # Tokens over which catching up is thought to pay, at most.
 _HORIZON = 128
 # Share of a plain step that a token of a prompt costs, until it has been measured.
@@ -75,15 +84,18 @@ _FIRST_READING = 0.1
 # Share of a plain step that a draft token costs, likewise, where nothing is known of the drafter.
 _FIRST_RATIO = {NGRAM: 0.005}
 _DEFAULT_RATIO = 0.25
-# Share of draft tokens that are kept, likewise: of models, and of n-grams by the least length of their match. (Measured
-# once on texts of SmolLM2, chat, code, tables and summaries: 0.5 of 2 tokens, 0.67 of 3, 0.7 of 4 to 7, 0.92 of more.)
+# Share of draft tokens that are kept, likewise. Of n-grams by their confidence: its least, the first token, all others.
 _FIRST_SHARE = 0.5
-_MATCHES = ((8, 0.8), (4, 0.65), (3, 0.6), (1, 0.5))
+_CLASSES = ((0.9, 0.95, 0.9), (0.75, 0.82, 0.8), (0.6, 0.67, 0.75), (0.45, 0.52, 0.7), (0.0, 0.3, 0.6))
 # Lengths that are priced, and how far beyond the depths that have been seen.
 _MOST_TOKENS = 16
 _LENGTHENING = 3
 # Context tokens that a drafter is behind in ordinary rounds.
 _ORDINARY_PENDING = 4
+# Where drafting does not pay, rounds in which that is not thought over again (thinking takes time, too), and how many
+# tokens of a text come first.
+_REST = 3
+_AWAKE = 8.0
 # Lengths of texts that are remembered.
 _NUM_LENGTHS = 15
 _NUM_READ = 25
@@ -122,8 +134,8 @@ class Situation:
         Sampling parameters; acceptance is kept apart for each.
     pending : mapping
         Of each drafting method, how many tokens of context its drafter has yet to see.
-    matches : sequence of int
-        Of each request, how many of its last tokens have occurred before in this order; 0: too few for an n-gram.
+    confidences : sequence of float
+        Of each request, how probable n-grams hold the first token that they have to propose; 0: they have none.
     text : Text
         What is known of the text or texts.
     """
@@ -133,7 +145,7 @@ class Situation:
     remaining: int
     key: str
     pending: Mapping[str, int]
-    matches: Sequence[int]
+    confidences: Sequence[float]
     text: Text
 
 
@@ -151,6 +163,9 @@ class Choice:
         Of a choice made to learn something: the plain steps taken out of the purse for it.
     best : float
         Then, the plain steps per token of what would have been chosen.
+    rest : int
+        Without a draft: rounds after this one in which there is no need to ask, unless n-grams have something to
+        propose then; see `Controller.rested`.
     """
 
     method: str
@@ -158,6 +173,7 @@ class Choice:
     stake: float = 0.0
     trial_cost: float = 0.0
     best: float = 0.0
+    rest: int = 0
 
 
 NO_DRAFT = Choice(PLAIN, 0)
@@ -174,9 +190,8 @@ class Round:
     num_requests : int
     key : str
     text : Text
-    limits, counts, accepted, matches : sequence of int
-        Of each request that went on: the longest its draft could have been, how long it was, how much was kept; its
-        match as in `Situation`.
+    limits, counts, accepted : sequence of int
+        Of each request that went on: the longest its draft could have been, how long it was, how much was kept.
     pending : int
         Tokens of context that the drafter caught up with.
     prompt_tokens : int
@@ -192,7 +207,6 @@ class Round:
     limits: Sequence[int]
     counts: Sequence[int]
     accepted: Sequence[int]
-    matches: Sequence[int]
     pending: int
     prompt_tokens: int
     seconds_draft: float
@@ -317,7 +331,8 @@ class Controller:
             chosen = trial
         self._last_used[chosen.label] = self._round
         if chosen.choice.method == PLAIN:
-            return chosen.choice
+            is_resting = chosen is _NOTHING and situation.text.num_tokens >= _AWAKE
+            return replace(NO_DRAFT, rest=_REST) if is_resting else chosen.choice
         stake = max(0.0, chosen.seconds - plain) / plain
         situation.text.saved -= stake
         return replace(chosen.choice, stake=stake)
@@ -329,7 +344,7 @@ class Controller:
         if method == NGRAM and not longest:
             method = PLAIN  # what was meant was not done
         outcome.text.saved += outcome.choice.stake
-        before = self._looks.curve(size)
+        before = self._looks.curve(size) if method != PLAIN else None
         if outcome.prompt_tokens:
             self._read.append((outcome.seconds_rest, outcome.prompt_tokens))
         else:
@@ -364,6 +379,28 @@ class Controller:
         outcome.text.saved = min(outcome.text.saved + tokens - steps, _MOST_CREDIT)
         self._purse = min(self._purse + _PURSE_SHARE * steps, _MOST_PURSE)
 
+    def rested(self, text: Text, num_rounds: int) -> None:
+        """Count rounds without a draft in which it was not asked."""
+        self._round += num_rounds
+        text.num_tokens += num_rounds
+        self._purse = min(self._purse + _PURSE_SHARE * num_rounds, _MOST_PURSE)
+
+    def watch(self, text: Text, key: str, confidence: float, depth: int, is_kept: bool) -> None:
+        """Learn what would have become of a token that n-grams had to propose, whether or not it was drafted.
+
+        Parameters
+        ----------
+        text, key
+            As in `Situation`.
+        confidence : float
+            As in `Situation`, when the token was looked up.
+        depth : int
+            Its place in what they had to propose; all before it would have been kept.
+        is_kept : bool
+        """
+        place = (NGRAM, _class_of(confidence), key)
+        self._text_shares(text, place).add_kept(depth, is_kept, self._round)
+
     def end(self, num_tokens: float) -> None:
         """Note how many tokens a text has come to."""
         self._lengths.append(float(num_tokens))
@@ -378,26 +415,27 @@ class Controller:
     def _may(self, offer: _Offer, situation: Situation, plain: float, left: float) -> bool:
         """Whether what a draft puts at stake can be lost."""
         text = situation.text
+        if offer.choice.method == NGRAM and max(situation.confidences) < _SURE and not _has_been_watched(text):
+            return False
         room = _SHARE_AT_RISK * text.num_tokens + min(_SHARE_AT_RISK * left, _MOST_AT_RISK) + text.saved
         lacking = (offer.seconds - plain) / plain - room
         if lacking <= 0.0:
             return True
-        size = situation.num_requests
-        promised = (1.0 - offer.per_token * size / plain) * min(left, _HORIZON) * offer.evidence
+        promised = (1.0 - offer.feared * situation.num_requests / plain) * min(left, _HORIZON)
         return promised >= _PROMISE * lacking
 
     def _offers(self, method: str, situation: Situation, curve: Curve, left: float) -> list[_Offer]:
         """Price every length of a method; nothing where it has nothing to propose."""
         size, plain = situation.num_requests, curve.times[0]
-        kinds = [_kind_of(match) for match in situation.matches if match] if method == NGRAM else [0] * size
+        kinds = [_class_of(each) for each in situation.confidences if each] if method == NGRAM else [0] * size
         if not kinds:
             return []
-        laws = [(kinds.count(kind), self._shares(method, kind, situation)) for kind in sorted(set(kinds))]
+        laws = [(kinds.count(kind), self._law(method, kind, situation)) for kind in sorted(set(kinds))]
         step = self._step_time(method, size, plain)
         extra = self._catch_up_time(method, max(0, situation.pending[method] - _ORDINARY_PENDING), plain)
         horizon = size * min(left, _HORIZON)
         offers: list[_Offer] = []
-        tokens, hopeful = float(size), float(size)
+        tokens = hopeful = fearful = float(size)
         reached = 1.0
         length = 0.0
         products = [1.0] * len(laws)
@@ -406,6 +444,7 @@ class Controller:
                 products[place] *= law.kept[depth]
                 tokens += count * products[place]
                 hopeful += count * products[place] * law.optimism
+                fearful += count * products[place] * law.caution
             reached *= max(law.drafted[depth] for _, law in laws)
             length += reached
             seconds = curve.at(1.0 + length) + step * max(1.0, length)
@@ -417,43 +456,40 @@ class Controller:
                     method,
                     seconds / tokens + spread,
                     seconds / hopeful + spread,
+                    seconds / fearful + spread,
                     seconds + extra,
                     tokens,
-                    min(law.evidence for _, law in laws),
                 )
             )
+            if depth > 2 and offers[-1].per_token > offers[-2].per_token > offers[-3].per_token:
+                break  # longer ones would only be worse
         return offers
 
-    def _shares(self, method: str, kind: int, situation: Situation) -> _Law:
+    def _law(self, method: str, kind: int, situation: Situation) -> _Law:
         """Return what is expected of a method's drafts in this text."""
-        pool = self._pools.get((method, kind, situation.key))
-        num_known = len(pool.sums) if pool is not None else 0
-        own = situation.text.shares.get((method, kind, situation.key))
-        first = self._first_share(method, kind, situation.key)
-        # What is supposed of n-grams has been measured elsewhere, and is something to go by.
-        seen = (0.0 if pool is None else pool.num_seen) + (_FIRST_TRIES / 2 if method == NGRAM else 0.0)
-        law = _Law([], [], 1.0, min(1.0, seen / _FIRST_TRIES))
-        if pool is None:
-            pool = Pool()
-        priors = pool.shares(first)
+        place = (method, kind, situation.key)
+        pool, own = self._pools.get(place, _NO_POOL), situation.text.shares.get(place)
+        law = _Law([], [])
+        supposed = pool.shares(*self._first_shares(method, kind, situation.key))
         # Few steps beyond what is known at a time: what is supposed may be wrong.
-        for depth in range(min(situation.max_length, _MOST_TOKENS, num_known + _LENGTHENING)):
-            kept, drafted = next(priors)
+        for depth in range(min(situation.max_length, _MOST_TOKENS, len(pool.sums) + _LENGTHENING)):
+            kept, drafted = next(supposed)
             weight = 0.0
             if own is not None and depth < len(own.depths):
                 share, reach = own.depths[depth]
                 kept, drafted, weight = share.mean(kept), reach.mean(drafted), share.counted[1]
-            if depth == 0:
-                deviation = math.sqrt(kept * (1.0 - kept) / (min(pool.num_seen, 4.0) + weight + 1.0))
-                law.optimism = min(1.0, kept + _OPTIMISM * deviation) / kept if kept > 0.0 else 1.0
+            if depth == 0 and kept > 0.0:
+                deviation = math.sqrt(kept * (1.0 - kept) / (min(pool.num_seen, _MOST_OF_OTHERS) + weight + 1.0))
+                law.optimism = min(1.0, kept + _OPTIMISM * deviation) / kept
+                law.caution = max(0.0, kept - _CAUTION * deviation) / kept
             law.kept.append(kept)
             law.drafted.append(drafted)
         return law
 
-    def _first_share(self, method: str, kind: int, key: str) -> float:
-        """Return the share kept that is supposed before any draft was made."""
+    def _first_shares(self, method: str, kind: int, key: str) -> tuple[float, float]:
+        """Return the shares kept of first and later tokens that are supposed before any draft was made."""
         if method == NGRAM:
-            return _MATCHES[kind][1]
+            return _CLASSES[kind][1:]
         # All models that draft are one and the same: what one method has shown goes for another.
         known = [
             (pool.num_seen, next(pool.shares(_FIRST_SHARE))[0])
@@ -461,7 +497,8 @@ class Controller:
             if name not in (NGRAM, method) and other == key and pool.num_seen
         ]
         total = sum(weight for weight, _ in known)
-        return sum(weight * share for weight, share in known) / total if total else _FIRST_SHARE
+        first = sum(weight * share for weight, share in known) / total if total else _FIRST_SHARE
+        return first, first
 
     def _trial(
         self,
@@ -493,7 +530,8 @@ class Controller:
             ]
             if chosen is not _NOTHING:
                 if self._is_due(PLAIN):
-                    others.append(_Offer(NO_DRAFT, PLAIN, plain / size, plain / size, plain, float(size)))
+                    usual = plain / size
+                    others.append(_Offer(NO_DRAFT, PLAIN, usual, usual, usual, plain, float(size)))
                 method, length = chosen.choice.method, chosen.choice.length
                 others += [replace(offer, label=f"longer {method}") for offer in lengths[method][length : length + 1]]
             candidates += sorted(others, key=lambda offer: self._last_used.get(offer.label, -1))
@@ -518,21 +556,9 @@ class Controller:
 
     def _learn_drafting(self, outcome: Round, longest: int, plain: float | None) -> None:
         method = outcome.choice.method
-        kinds = [_kind_of(match) if method == NGRAM else 0 for match in outcome.matches]
-        for kind in sorted(set(kinds)):
-            # Where n-grams had nothing to propose there was no draft.
-            own = [i for i, other in enumerate(kinds) if other == kind and (method != NGRAM or outcome.matches[i])]
-            if not own:
-                continue
-            place = (method, kind, outcome.key)
-            pool = self._pools.setdefault(place, Pool())
-            shares = outcome.text.shares.get(place) or outcome.text.shares.setdefault(place, pool.open())
-            shares.add(
-                [outcome.limits[i] for i in own],
-                [outcome.counts[i] for i in own],
-                [outcome.accepted[i] for i in own],
-                self._round,
-            )
+        if method != NGRAM and outcome.accepted:  # n-grams are watched
+            shares = self._text_shares(outcome.text, (method, 0, outcome.key))
+            shares.add(outcome.limits, outcome.counts, outcome.accepted, self._round)
         steps = max(longest, 1)
         extra = max(0, outcome.pending - _ORDINARY_PENDING)
         times = self._steps.setdefault((method, outcome.num_requests), Times())
@@ -547,6 +573,11 @@ class Controller:
             times.add(known, self._round)
         reading_time = max(0.0, outcome.seconds_draft - steps * known) / extra
         self._catching_up.setdefault(method, Times()).add(reading_time, self._round)
+
+    def _text_shares(self, text: Text, place: tuple[str, int, str]) -> TextShares:
+        if place not in text.shares:
+            text.shares[place] = self._pools.setdefault(place, Pool()).open()
+        return text.shares[place]
 
     def _step_time(self, method: str, size: int, plain: float) -> float:
         sizes = [known for name, known in self._steps if name == method]
@@ -583,36 +614,44 @@ class Controller:
 class _Law:
     """What is expected of drafts: shares kept and drafted at each depth.
 
-    How many times the first share might be what it is thought to be (optimism), and which part of what all of them
-    promise has been shown by drafts (evidence).
+    How many times the first share might be what it is thought to be, if the text is a kind one (optimism) or an unkind
+    one (caution).
     """
 
     kept: list[float]
     drafted: list[float]
-    optimism: float
-    evidence: float
+    optimism: float = 1.0
+    caution: float = 1.0
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """A choice and what it is expected to take and to give: seconds per token, the same if the text is a kind one."""
+    """A choice and what it is expected to take and to give.
+
+    Seconds per token are given thrice: as expected, if the text is a kind one, and if it is an unkind one.
+    """
 
     choice: Choice
     label: str
     per_token: float
     hoped: float
+    feared: float
     seconds: float
     tokens: float
-    evidence: float = 1.0
     is_hopeful: bool = False
 
 
-_NOTHING = _Offer(NO_DRAFT, PLAIN, math.inf, math.inf, 0.0, 1.0)
+_NO_POOL = Pool()
+_NOTHING = _Offer(NO_DRAFT, PLAIN, math.inf, math.inf, math.inf, 0.0, 1.0)
 
 
-def _kind_of(match: int) -> int:
-    """Return the class of an n-gram's match: the longer, the lower."""
-    return next(number for number, (least, _) in enumerate(_MATCHES) if match >= least or number == len(_MATCHES) - 1)
+def _has_been_watched(text: Text) -> bool:
+    return any(method == NGRAM for method, *_ in text.shares)
+
+
+def _class_of(confidence: float) -> int:
+    """Return the class of an n-gram's confidence: the greater, the lower."""
+    return next(number for number, (least, *_) in enumerate(_CLASSES) if confidence >= least)
 
 
 def size_ratio(drafter_size: float, target_size: float) -> float:

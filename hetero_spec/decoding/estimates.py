@@ -302,15 +302,20 @@ class Pool:
                 sums[place] = value * _FORGETTING
         return TextShares(self)
 
-    def shares(self, first: float) -> Iterator[tuple[float, float]]:
+    def shares(self, first: float, rest: float | None = None) -> Iterator[tuple[float, float]]:
         """Yield share kept and share drafted of each depth; what is little known leans on the depth before."""
         kept, drafted = first, 1.0
-        for sums in self.sums:
+        for depth, sums in enumerate(self.sums):
+            if depth and rest is not None:
+                kept = rest
             kept = (sums[0] + _PRIOR_WEIGHT * kept) / (sums[1] + _PRIOR_WEIGHT)
             drafted = (sums[2] + _PRIOR_WEIGHT * drafted) / (sums[3] + _PRIOR_WEIGHT)
             yield kept, drafted
+        if self.sums and rest is not None:
+            kept = rest
         while True:
             yield kept, drafted
+            kept = kept if rest is None else rest
 
     @property
     def num_seen(self) -> float:
@@ -329,10 +334,7 @@ class TextShares:
     def add(self, limits: Sequence[int], counts: Sequence[int], accepted: Sequence[int], now: int) -> None:
         """Add a round: of each request how long its draft could have been, was, and how much was kept."""
         longest_limit = max(limits, default=0)
-        while len(self.depths) < longest_limit:
-            self.depths.append((Share(now), Share(now)))
-        while len(self._pool.sums) < longest_limit:
-            self._pool.sums.append([0.0] * 4)
+        self._reach(longest_limit, now)
         for limit, num_accepted in zip(limits, accepted, strict=True):
             for depth in range(min(limit, num_accepted + 1)):
                 self._add(depth, 0, num_accepted > depth, now)
@@ -340,6 +342,17 @@ class TextShares:
         longest = max(counts, default=0)
         for depth in range(min(longest_limit, longest + 1)):
             self._add(depth, 1, longest > depth, now)
+
+    def add_kept(self, depth: int, is_kept: bool, now: int) -> None:
+        """Add whether a token at this depth, those before it being kept, was kept or would have been."""
+        self._reach(depth + 1, now)
+        self._add(depth, 0, is_kept, now)
+
+    def _reach(self, num_depths: int, now: int) -> None:
+        while len(self.depths) < num_depths:
+            self.depths.append((Share(now), Share(now)))
+        while len(self._pool.sums) < num_depths:
+            self._pool.sums.append([0.0] * 4)
 
     def _add(self, depth: int, what: int, is_kept: bool, now: int) -> None:
         share, sums = self.depths[depth][what], self._pool.sums[depth]

@@ -19,7 +19,7 @@ from hetero_spec.bench.results import ResultsError, ResultsFile
 from hetero_spec.bench.suite import FULL, QUICK, Contestant, Suite, cells_of
 from hetero_spec.cli import main
 from hetero_spec.decoding import METHODS
-from hetero_spec.decoding.controller import Controller
+from hetero_spec.decoding.controller import STATE_VERSION, Controller
 from hetero_spec.models import LoadedModel
 from tests.bench.conftest import Ticks
 
@@ -145,7 +145,8 @@ def test_a_run_taken_up_again_goes_on_with_what_auto_has_learnt(
     first, second = restored
     assert first == json.loads(lines[1])["controllers"]["auto"]
     assert second["lengths"] == [] == second["looks"]
-    (tmp_path / "cells.jsonl").write_bytes(b"".join(lines[:2]).replace(b'"version": 1', b'"version": 9'))
+    version = b'"version": %d' % STATE_VERSION
+    (tmp_path / "cells.jsonl").write_bytes(b"".join(lines[:2]).replace(version, b'"version": 0'))
     assert bench(tmp_path) == 2
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Method "auto" in the loop: engines that are plain laws, and a clock that only their calls move."""
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch import Tensor
 from hetero_spec.decoding import SpeculativeDecoder
 from hetero_spec.decoding import controller as controller_module
 from hetero_spec.decoding.auto import AutoProposer
-from hetero_spec.decoding.controller import NO_DRAFT, Choice, Controller, Round, Situation
+from hetero_spec.decoding.controller import NO_DRAFT, Choice, Controller, Round, Situation, Text
 from hetero_spec.decoding.proposers import Draft
 from tests.decoding.pairs import CHARACTERS, agreeing_drafter, counts_of, exact_law, make_map, make_pair
 from tests.decoding.toys import LawDrafter, LawSequences, LawTarget, law_of_context
@@ -130,7 +132,7 @@ def test_switching_does_not_change_the_text(temperature: float, verify: str) -> 
 
 def test_the_law_of_the_output_is_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     # Let so short texts put something at stake.
-    monkeypatch.setattr(controller_module, "_PROMISE", 0.0)
+    monkeypatch.setattr(controller_module, "_SHARE_AT_RISK", 1.0)
     target, _ = make_pair()
     clock = Clock()
     timed(target, clock, 0.95, 0.05)
@@ -146,7 +148,7 @@ def test_the_law_of_the_output_is_the_targets(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_law_test_rejects_a_choice_made_by_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     # Negative control: drafts that do not please are taken back, and the target goes on alone.
-    monkeypatch.setattr(controller_module, "_PROMISE", 0.0)
+    monkeypatch.setattr(controller_module, "_SHARE_AT_RISK", 1.0)
     target, _ = make_pair()
     likeliest = int(target.law((0, 2)).argmax())
     propose = AutoProposer.propose
@@ -171,7 +173,7 @@ def _warmer(probs: np.ndarray) -> np.ndarray:
 
 
 class Scripted(Controller):
-    """Plans what it is told (n-grams only where they match), and remembers what it was told of it and when."""
+    """Plans what it is told, and remembers what it was told of it and when."""
 
     def __init__(self, plans: Sequence[Choice]) -> None:
         super().__init__(("tli", "ngram"), clock=Clock())
@@ -179,6 +181,8 @@ class Scripted(Controller):
         self.situations: list[Situation] = []
         self.outcomes: list[tuple[int, Round]] = []
         self.lengths: list[float] = []
+        self.watched: list[tuple[float, int, bool]] = []
+        self.rests: list[int] = []
 
     def plan(self, situation: Situation) -> Choice:
         self.situations.append(situation)
@@ -189,6 +193,12 @@ class Scripted(Controller):
 
     def end(self, num_tokens: float) -> None:
         self.lengths.append(num_tokens)
+
+    def rested(self, text: Text, num_rounds: int) -> None:
+        self.rests.append(num_rounds)
+
+    def watch(self, text: Text, key: str, confidence: float, depth: int, is_kept: bool) -> None:
+        self.watched.append((round(confidence, 2), depth, is_kept))
 
 
 def test_a_round_is_learnt_from_only_when_its_positions_have_been_passed() -> None:
@@ -229,15 +239,98 @@ def test_the_last_rounds_of_a_text_are_learnt_from_when_it_ends() -> None:
     assert controller.lengths == [9.0, 9.0] == [float(len(result.token_ids)) for result in results]
 
 
-def test_the_controller_is_told_what_n_grams_match_in_each_text() -> None:
+def test_the_controller_is_told_how_sure_n_grams_are_in_each_text() -> None:
     controller = Scripted([NO_DRAFT, Choice("ngram", 4)])
     target = LawTarget(lambda context: np.eye(5)[(context[-1] + 1) % 5], CHARACTERS)
     decoder = SpeculativeDecoder(target, make_pair()[1], "auto", 6, controller=controller)
     decoder.generate([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1]], max_new_tokens=4, temperature=0)
-    assert [situation.matches for situation in controller.situations[:2]] == [[3, 0], [4, 0]]
+    assert [situation.confidences[1] for situation in controller.situations[:2]] == [0.0, 0.0]
+    first, second = (situation.confidences[0] for situation in controller.situations[:2])
+    assert 0.5 < first < second < 1.0
     _, drafted = next(pair for pair in controller.outcomes if pair[1].choice.method == "ngram")
-    assert (list(drafted.counts), list(drafted.matches)) == ([2, 0], [4, 0])
+    assert list(drafted.counts) == [2, 0]
     assert decoder.stats.rounds_by_method["ngram"] == 1
+
+
+@pytest.mark.parametrize(
+    ("plans", "places"),
+    [
+        ([], range(13)),
+        # Where a draft is kept, the places inside it are never looked from.
+        ([NO_DRAFT] * 5 + [Choice("ngram", 3)], [0, 1, 2, 3, 4, 5, 9, 10, 11, 12]),
+    ],
+)
+def test_n_grams_are_watched_whoever_drafts(plans: list[Choice], places: Sequence[int]) -> None:
+    """Every proposal is followed token by token until it fails, has come whole or the text ends."""
+    script = [3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 4, 4, 3]  # emitted after the prompt
+    prompt = [0, 1, 2]
+    target = LawTarget(lambda context: np.eye(5)[script[len(context) - len(prompt)]], CHARACTERS)
+    controller = Scripted(plans)
+    decoder = SpeculativeDecoder(target, make_pair()[1], "auto", 6, controller=controller)
+    assert list(decoder.generate(prompt, max_new_tokens=len(script), temperature=0).token_ids) == script
+    # Of each place, the place that is copied from: the latest that follows the same two tokens.
+    text = [*prompt, *script]
+    expected = []
+    for place in places:
+        end = len(prompt) + place
+        source = next((at for at in range(end - 1, 1, -1) if text[at - 2 : at] == text[end - 2 : end]), None)
+        if source is None:
+            continue
+        copied = (text[:end] + [text[source + i % (end - source)] for i in range(8)])[end:]
+        assert copied[: end - source] == text[source:end][:8]
+        for depth, (token, come) in enumerate(zip(copied, text[end:], strict=False)):
+            expected.append((depth, token == come))
+            if token != come:
+                break
+    assert sorted((depth, is_kept) for _, depth, is_kept in controller.watched) == sorted(expected)
+    assert (7, True) not in expected  # nothing came whole; the last proposals ended with the text
+    assert {is_kept for _, is_kept in expected} == {True, False}
+
+
+def test_a_proposal_is_watched_for_eight_tokens() -> None:
+    target = LawTarget(lambda context: np.eye(5)[(context[-1] + 1) % 5], CHARACTERS)
+    controller = Scripted([])
+    decoder = SpeculativeDecoder(target, make_pair()[1], "auto", 6, controller=controller)
+    decoder.generate([0, 1, 2, 3, 4, 0, 1], max_new_tokens=12, temperature=0)
+    depths = [depth for _, depth, is_kept in controller.watched if is_kept]
+    assert len(depths) == len(controller.watched)
+    assert [depths.count(depth) for depth in range(9)] == [12, 11, 10, 9, 8, 7, 6, 5, 0]
+
+
+def test_in_rounds_of_rest_the_controller_is_not_asked_unless_n_grams_have_something_to_propose() -> None:
+    script = [3, 1, 4, 2, 2, 0, 1, 3, 4, 4, 0, 3]  # "0 1" comes back after seven tokens
+    target = LawTarget(lambda context: np.eye(5)[script[len(context) - 2]], CHARACTERS)
+    controller = Scripted([NO_DRAFT, replace(NO_DRAFT, rest=2), Choice("tli", 1), replace(NO_DRAFT, rest=30)])
+    decoder = SpeculativeDecoder(target, make_pair()[1], "auto", 6, controller=controller)
+    result = decoder.generate([0, 1], max_new_tokens=len(script), temperature=0)
+    assert list(result.token_ids) == script
+    asked = [len(script) - situation.remaining for situation in controller.situations]
+    # Two rounds of rest behind the second plan; the long rest ends where n-grams have something to propose.
+    assert asked[:5] == [0, 1, 4, 5 + decoder.stats.accepted, 7]
+    assert controller.situations[4].confidences[0] > 0.0
+    # Every round is told, each with its own verdict, or counted.
+    rounds = sum(decoder.stats.rounds_by_method.values())
+    assert len(controller.outcomes) + sum(controller.rests) == rounds == len(script) - decoder.stats.accepted
+    assert [list(outcome.accepted) for _, outcome in controller.outcomes if outcome.choice.method == "none"] == [
+        [0]
+    ] * (len(controller.outcomes) - 1)
+
+
+def test_a_round_that_waits_for_its_numbers_is_not_told_the_verdicts_of_rounds_of_rest() -> None:
+    controller = Scripted([Choice("tli", 4), replace(NO_DRAFT, rest=9)])
+    never_d = LawTarget(lambda context: np.array([0.5, 0.5, 0.0, 0.0, 0.0]), CHARACTERS)
+    decoder = SpeculativeDecoder(never_d, hopeless_drafter(), "auto", 6, controller=controller)
+    num_told = itertools.count()
+    observe = AutoProposer.observe
+
+    def numbering(self: AutoProposer, request: int, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        observe(self, request, num_draft_tokens, next(num_told))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AutoProposer, "observe", numbering)
+        decoder.generate([4], max_new_tokens=3, seed=3)
+    assert [list(outcome.accepted) for _, outcome in controller.outcomes] == [[0], [1]]
+    assert (next(num_told), controller.rests) == (3, [1])
 
 
 def test_every_proposer_hears_of_every_token_whoever_drafted(monkeypatch: pytest.MonkeyPatch) -> None:

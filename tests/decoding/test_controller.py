@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of "auto" under a simulated clock: their price against plain decoding and the best fixed choice."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tests.decoding.worlds import (
 
 NUM_TOKENS = 3000
 CHANGE = NUM_TOKENS // 2
+SEEDS = (1, 2, 3, 4)
 
 
 def rising(slope: float) -> Look:
@@ -53,13 +55,13 @@ STEADY = {
         {"tli": constant(0.5), "slem": constant(0.65), "ngram": constant(0.3)},
         rising(0.05),
         {"tli": 0.1, "slem": 0.12, "ngram": 0.002},
-        match=lambda now, uniform: 3 * (uniform < 0.3),
+        confidence=lambda now, uniform: 0.6 * (uniform < 0.3),
     ),
     "n-grams first": World(
         {"tli": constant(0.4), "ngram": constant(0.8, 0.9)},
         rising(0.05),
         {"tli": 0.1, "ngram": 0.002},
-        match=lambda now, uniform: 3 * (uniform < 0.4),
+        confidence=lambda now, uniform: 0.6 * (uniform < 0.4),
     ),
 }
 MOVING = {
@@ -102,7 +104,7 @@ def test_it_comes_within_three_percent_of_the_best_fixed_choice_on_average() -> 
                 best_fixed_seconds(world, NUM_TOKENS)
                 / NUM_TOKENS
                 / per_token(run_controlled(world, NUM_TOKENS, seed=s))
-                for s in (1, 2)
+                for s in SEEDS
             ]
         )
         for name, world in STEADY.items()
@@ -115,7 +117,7 @@ def test_it_comes_within_three_percent_of_the_best_fixed_choice_on_average() -> 
 def test_a_moving_world_is_followed(name: str) -> None:
     world = MOVING[name]
     best = best_fixed_seconds(world, NUM_TOKENS) / NUM_TOKENS
-    assert best / per_token(run_controlled(world, NUM_TOKENS, seed=1)) >= 0.97
+    assert np.mean([best / per_token(run_controlled(world, NUM_TOKENS, seed=s)) for s in SEEDS]) >= 0.97
 
 
 def share_of(run: Run, method: str, start: int, end: int) -> float:
@@ -201,7 +203,7 @@ def test_a_share_that_has_changed_is_noticed_within_a_score_of_drafts() -> None:
 
 
 # Texts as `hetero-spec bench` has them, kind after kind: a drafter keeps more on some than on others, n-grams find much
-# to copy in some and next to nothing in others, and are right the oftener the longer their match.
+# to copy in some and next to nothing in others, and are right the oftener the surer they are.
 TEXT_LENGTHS = (32, 64, 128)
 KINDS = {"chat": (0.45, 0.05, 0.3), "summary": (0.2, 0.5, 0.75), "code": (0.6, 0.15, 0.6), "copy": (0.1, 0.8, 0.9)}
 
@@ -220,7 +222,7 @@ def texts_of_kinds(text_length: int, step: float, jump: float) -> World:
         },
         lambda now, width: 1.0 + (jump if width > 1 else 0.0) + 0.05 * (width - 1),
         {"tli": step, "slem": step, "ngram": 0.0005},
-        lambda now, uniform: (8 if of(now)[2] > 0.8 else 3 if of(now)[2] > 0.5 else 2) * (uniform < of(now)[1]),
+        lambda now, uniform: (0.92 if of(now)[2] > 0.8 else 0.65 if of(now)[2] > 0.5 else 0.5) * (uniform < of(now)[1]),
         reading=0.044,
         catching_up=0.03 * step,
         noise=0.05,
@@ -268,7 +270,7 @@ def geometric_mean(values: np.ndarray) -> float:
 def situation(**changes: object) -> Situation:
     facts = {
         **{"num_requests": 1, "max_length": 8, "remaining": 100, "key": "", "pending": {"tli": 1, "ngram": 1}},
-        **{"matches": [0], "text": Text()},
+        **{"confidences": [0.0], "text": Text()},
     }
     return Situation(**{**facts, **changes})  # type: ignore[arg-type]
 
@@ -282,7 +284,6 @@ def outcome(method: str, length: int, accepted: int, seconds: float, **changes: 
         "limits": [length],
         "counts": [length],
         "accepted": [accepted],
-        "matches": [0],
         "pending": 1,
         "prompt_tokens": 0,
         "seconds_draft": 0.1 * length,
@@ -319,31 +320,103 @@ def test_nothing_is_drafted_before_plain_looks_have_been_timed() -> None:
     assert controller.plan(situation()).method == "tli"
 
 
-def test_n_grams_are_only_chosen_where_they_have_a_match() -> None:
+def watch(controller: Controller, confidence: float, num_right: int, text: Text) -> None:
+    """Let four tokens that n-grams had to propose come, or fail to come."""
+    for depth in range(min(num_right + 1, 4)):
+        controller.watch(text, "", confidence, depth, depth < num_right)
+
+
+def test_n_grams_are_only_chosen_where_they_have_something_to_propose() -> None:
     controller = taught()
-    text = Text()
     for _ in range(30):
-        controller.plan(situation())
-        controller.observe(outcome("ngram", 4, 4, 1.2, seconds_draft=0.001, matches=[9], text=text))
-    assert controller.plan(situation(matches=[9])).method == "ngram"
+        watch(controller, 0.9, 4, Text())
+    assert controller.plan(situation(confidences=[0.9])).method == "ngram"
     for _ in range(40):
-        assert controller.plan(situation(matches=[0])).method != "ngram"
+        assert controller.plan(situation(confidences=[0.0])).method != "ngram"
         controller.observe(outcome("tli", 4, 3, 1.2))
 
 
-def test_a_long_match_is_trusted_more_than_a_short_one() -> None:
+def test_what_is_watched_is_learnt_without_a_draft() -> None:
+    """N-grams that would have been right are drafted; those of another confidence in the same text are not."""
     controller = taught(("ngram",), 0)
-    short, long = Text(), Text()
+    texts = Text(), Text()
     for _ in range(10):
-        controller.plan(situation())
-        controller.observe(outcome("ngram", 4, 0, 1.4, seconds_draft=0.001, matches=[2], text=short))
-        controller.observe(outcome("ngram", 4, 4, 1.4, seconds_draft=0.001, matches=[8], text=long))
-    assert expects_to_gain(controller.plan(situation(matches=[12])))
-    assert not expects_to_gain(controller.plan(situation(matches=[2])))
-    # In a batch the one who has a match drafts, if that pays for the others' wait.
+        for text in texts:
+            watch(controller, 0.5, 0, text)
+            watch(controller, 0.8, 4, text)
+    sure, unsure = (situation(confidences=[confidence], text=Text()) for confidence in (0.8, 0.5))
+    for each in (sure, unsure):
+        watch(controller, 0.3, 1, each.text)
+    assert expects_to_gain(controller.plan(sure))
+    assert not expects_to_gain(controller.plan(unsure))
+    # In a batch the one who is sure drafts, if that pays for the others' wait.
     pending = {"ngram": 1}
-    assert expects_to_gain(controller.plan(situation(num_requests=2, matches=[12, 0], pending=pending)))
-    assert not expects_to_gain(controller.plan(situation(num_requests=30, matches=[12] + [0] * 29, pending=pending)))
+    assert expects_to_gain(controller.plan(situation(num_requests=2, confidences=[0.95, 0], pending=pending)))
+    many = situation(num_requests=30, confidences=[0.95] + [0] * 29, pending=pending)
+    assert not expects_to_gain(controller.plan(many))
+
+
+def test_n_grams_that_are_not_sure_wait_until_one_has_been_watched_in_the_text() -> None:
+    controller = taught(("ngram",), 0)
+    for _ in range(20):
+        watch(controller, 0.8, 4, Text())
+    text = Text()
+    assert controller.plan(situation(confidences=[0.8], text=text)) == NO_DRAFT
+    assert controller.plan(situation(confidences=[0.95], text=Text())).method == "ngram"
+    watch(controller, 0.8, 1, text)
+    assert controller.plan(situation(confidences=[0.8], text=text)).method == "ngram"
+
+
+def test_n_grams_that_fail_in_a_text_are_left_alone_there_before_they_have_cost_anything() -> None:
+    controller = taught(("ngram",), 0)
+    for number in range(20):
+        watch(controller, 0.7, 2 * (number % 3), Text())
+        controller.observe(outcome("ngram", 4, 4, 1.5, seconds_draft=0.001))
+    text, other = Text(), Text()
+    for _ in range(8):
+        watch(controller, 0.7, 0, text)
+        watch(controller, 0.7, 4, other)
+    assert expects_to_gain(controller.plan(situation(confidences=[0.7], text=other)))
+    assert not expects_to_gain(controller.plan(situation(confidences=[0.7], text=text)))
+
+
+def test_a_drafted_n_gram_is_counted_once_where_it_is_watched() -> None:
+    controller = taught(("ngram",), 0)
+    text = Text()
+    watch(controller, 0.8, 4, text)
+    before = controller.state()["pools"]
+    controller.observe(outcome("ngram", 4, 0, 1.3, seconds_draft=0.001, text=text))
+    assert controller.state()["pools"] == before
+
+
+def test_beyond_what_may_be_lost_a_drafter_counts_for_what_it_has_shown_in_the_text() -> None:
+    controller = taught(("tli",), 0)
+    strange, known = Text(), Text()
+    for number in range(40):
+        controller.observe(outcome("tli", 4, 3 * (number % 4 > 0), 1.2, text=known))
+
+    def most_that_is_put_at_stake(text: Text) -> int:
+        """The losses with which it is still used."""
+        for lost in range(40):
+            text.saved = -float(lost)
+            if not expects_to_gain(controller.plan(situation(text=text))):
+                return lost
+        return 40
+
+    assert most_that_is_put_at_stake(strange) + 2 < most_that_is_put_at_stake(known) < 40
+
+
+def test_what_is_supposed_of_later_tokens_does_not_lean_on_the_first() -> None:
+    pool = estimates.Pool()
+    shares = pool.open()
+    for _ in range(10):
+        shares.add_kept(0, False, 1)
+    leaning, free = (list(itertools.islice(pool.shares(0.5, *rest), 3)) for rest in ((), (0.8,)))
+    assert leaning[0] == leaning[1] == leaning[2]
+    assert free[0] == leaning[0]
+    assert [kept for kept, _ in free[1:]] == [0.8, 0.8]
+    shares.add_kept(1, True, 1)
+    assert next(itertools.islice(pool.shares(0.5, 0.8), 1, None))[0] == pytest.approx((1 + 2 * 0.8) / 3)
 
 
 def test_a_text_of_its_own_kind_is_noticed_within_a_few_drafts_and_the_next_one_begins_with_the_average() -> None:
@@ -356,6 +429,26 @@ def test_a_text_of_its_own_kind_is_noticed_within_a_few_drafts_and_the_next_one_
         text.saved = 0.0  # what it knows of acceptance is at issue, not what has been lost
         assert not expects_to_gain(controller.plan(situation(text=text)))
     assert sum(expects_to_gain(controller.plan(situation())) for _ in range(5)) >= 4
+
+
+def test_where_nothing_pays_it_rests_but_not_at_the_beginning_of_a_text() -> None:
+    controller = taught(("tli",), 0)
+    text = Text()
+    for _ in range(30):
+        controller.observe(outcome("tli", 2, 0, 1.3, text=text))
+    text.saved = -9.0
+    text.num_tokens = 4.0
+    assert controller.plan(situation(text=text)) == NO_DRAFT
+    text.num_tokens = 40.0
+    assert controller.plan(situation(text=text)) == replace(NO_DRAFT, rest=3)
+    before = controller.state()
+    controller.rested(text, 3)
+    after = controller.state()
+    assert text.num_tokens == 43.0
+    assert after["round"] == before["round"] + 3
+    assert before["purse"] < after["purse"] <= before["purse"] + 0.03
+    # A controller that drafts does not rest.
+    assert controller.plan(situation(confidences=[0.0], text=Text())).rest == 0
 
 
 def test_no_draft_is_longer_than_the_situation_allows() -> None:
@@ -408,7 +501,7 @@ def test_another_temperature_has_an_acceptance_of_its_own() -> None:
 
 def test_another_number_of_requests_is_guessed_from_the_nearest() -> None:
     controller = taught(("tli",))
-    assert controller.plan(situation(num_requests=3, matches=[0] * 3, pending={"tli": 1})).method == "tli"
+    assert controller.plan(situation(num_requests=3, confidences=[0.0] * 3, pending={"tli": 1})).method == "tli"
 
 
 @pytest.mark.parametrize("clock", [lambda: 5.0, lambda: 0.0])
@@ -455,7 +548,7 @@ def test_what_a_controller_knows_survives_json_to_the_last_digit() -> None:
     assert cold[0].trace == cold[1].trace
 
 
-@pytest.mark.parametrize("state", [{}, {"version": 0}, {"version": 1}, {"version": 1, "looks": 3}])
+@pytest.mark.parametrize("state", [{}, {"version": 0}, {"version": 2}, {"version": 2, "looks": 3}])
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     controller = taught()
     with pytest.raises(ValueError, match="Controller: state must be"):

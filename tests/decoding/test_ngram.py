@@ -49,23 +49,55 @@ def test_what_followed_the_longest_known_end_is_proposed(prompt: list[int], draf
     assert proposer.propose(requests, [0]).token_ids == [[]]
 
 
+def held_to(confidence: float, occurrences: int, agreeing: int) -> float:
+    """What a context says, held to the next shorter one as if that were four occurrences."""
+    return (agreeing + 4.0 * confidence) / (occurrences + 4.0)
+
+
+ONCE = held_to(held_to(0.3, 1, 1), 1, 1)  # its last two tokens occurred once, each of them nowhere else
+
+
 @pytest.mark.parametrize(
-    ("prompt", "match"),
+    ("prompt", "confidence"),
     [
-        ([1, 2, 3, 4, 5, 6, 1, 2], 2),
-        ([5, 1, 2, 3, 8, 1, 2, 4, 5, 1, 2], 3),
-        ([7, *range(9), 6, *range(9)], 9),  # longer than any n-gram that is looked up
-        ([*range(9), *range(9)], 9),  # the earlier one begins with the text
-        ([3] * 40, 16),
-        ([1, 2, 3, 2], 0),
-        ([1], 0),
+        ([1, 2, 3, 4, 5, 6, 1, 2], ONCE),
+        ([0, 1, 2, 3, 4, 5, 6, 0, 1, 2], held_to(ONCE, 1, 1)),
+        # The last token was followed by 4 once and by others twice, the last two by 4 once and once by 9.
+        ([1, 2, 9, 7, 2, 8, 1, 2, 4, 5, 1, 2], held_to(held_to(0.3, 3, 1), 2, 1)),
+        # Longer than any n-gram that is looked up: nine tokens.
+        ([7, *range(9), 6, *range(9)], 1.0 - (1.0 - held_to(held_to(ONCE, 1, 1), 1, 1)) * 0.8**5),
+        ([*range(9), *range(9)], 1.0 - (1.0 - held_to(held_to(ONCE, 1, 1), 1, 1)) * 0.8**5),
+        ([1, 2, 3, 2], 0.0),
+        ([1], 0.0),
     ],
 )
-def test_how_much_matches_is_known_without_drafting(prompt: list[int], match: int) -> None:
-    proposer, requests = make_proposer([4, 4, 4], prompt)
-    assert proposer.match_lengths(requests[1:]) == [match]
-    assert proposer.match_lengths(requests) == [2, match]
-    assert bool(match) == bool(proposer.propose(requests[1:], [1]).token_ids[0])
+def test_how_sure_it_is_is_known_without_drafting(prompt: list[int], confidence: float) -> None:
+    proposer, requests = make_proposer([4, 4, 4, 4, 4], prompt)
+    assert proposer.confidences(requests[1:]) == [pytest.approx(confidence)]
+    assert bool(confidence) == bool(proposer.propose(requests[1:], [1]).token_ids[0])
+    assert 0.5 < proposer.confidences(requests)[0] < 1.0
+
+
+def test_confidences_follow_the_text_as_it_grows_and_shrinks() -> None:
+    gen = np.random.default_rng(4)
+    tokens = [int(token) for token in gen.integers(4, size=60)]
+    proposer, requests = make_proposer(tokens[:20])
+    expected = []
+    for end in range(20, 60):
+        fresh, alone = make_proposer(tokens[:end])
+        expected.append(fresh.confidences(alone))
+        assert proposer.confidences(requests) == expected[-1]
+        proposer.commit(0, 0, [tokens[end]])
+    for end in range(59, 19, -1):
+        proposer.retract(0, 1)
+        assert proposer.confidences(requests) == expected[end - 20]
+
+
+def test_a_look_at_what_would_be_proposed_changes_nothing() -> None:
+    proposer, requests = make_proposer([1, 2, 9, 3, 1, 2])
+    assert proposer.peek(requests[0], 6) == [9, 3, 1, 2, 9, 3]
+    assert proposer.propose(requests, [6]).token_ids == [[9]]  # where 9 ends a text
+    assert make_proposer([1, 2, 3])[0].peek(requests[0], 6) == []
 
 
 def test_the_length_of_a_match_can_be_chosen() -> None:

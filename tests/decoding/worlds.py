@@ -14,10 +14,12 @@ from hetero_spec.decoding.controller import NGRAM, NO_DRAFT, PLAIN, Choice, Cont
 Share = Callable[[int, int], float]
 # Seconds of a look of the target: of the time and the number of tokens it is shown.
 Look = Callable[[int, int], float]
-Match = Callable[[int, float], int]
+Confidence = Callable[[int, float], float]
 
 # One time in fifty is three times as long.
 _HICCUP_SHARE, _HICCUP = 0.02, 3.0
+# Tokens of a draft that can be right.
+_MOST_WATCHED = 16
 
 
 @dataclass
@@ -31,8 +33,8 @@ class World:
     look : Look
     steps : mapping
         Seconds of each method's draft token.
-    match : callable
-        Of the time and a number in [0, 1): how much of the text's end the n-grams match; 0: they propose nothing.
+    confidence : callable
+        Of the time and a number in [0, 1): how sure n-grams are; 0: they propose nothing.
     reading, catching_up : float
         Seconds per token of prompt, of the target and of a drafter.
     noise : float
@@ -42,7 +44,7 @@ class World:
     shares: Mapping[str, Share]
     look: Look
     steps: Mapping[str, float]
-    match: Match = field(default=lambda now, uniform: 0)
+    confidence: Confidence = field(default=lambda now, uniform: 0.0)
     reading: float = 0.05
     catching_up: float = 0.005
     noise: float = 0.0
@@ -70,13 +72,18 @@ def simulate(
     seed: int = 0,
     text_length: int = 10**9,
     prompt_length: int = 50,
-    end: Callable[[float], None] = lambda num_tokens: None,
+    listener: Controller | None = None,
 ) -> Run:
-    """Decode texts of `text_length` tokens one after the other, `num_tokens` in all."""
+    """Decode texts of `text_length` tokens one after the other, `num_tokens` in all.
+
+    Whoever listens is told of the rest: n-grams that are watched, rounds of rest, texts that end.
+    """
+    listener = Controller(()) if listener is None else listener
     gen = np.random.default_rng(seed)
     run = Run()
     pending: dict[str, int] = {}
-    text_left = 0
+    text_left = num_rested = rest = 0
+    choice = NO_DRAFT
 
     def took(seconds: float) -> float:
         if not world.noise:
@@ -87,28 +94,53 @@ def simulate(
             * (_HICCUP if gen.random() < _HICCUP_SHARE else 1.0)
         )
 
+    def num_right(method: str, now: int) -> int:
+        """Draw how many of a draft's tokens are right."""
+        right = 0
+        while right < _MOST_WATCHED and gen.random() < world.shares[method](now, right):
+            right += 1
+        return right
+
     text = Text()
+    watched: list[list[float]] = []  # proposals of n-grams: place, confidence, how many are right, how many have come
     while run.tokens < num_tokens:
         now = run.tokens
         prompt = 0
         if text_left <= 0:
             text, text_left, prompt = Text(), text_length, prompt_length
-            pending = dict.fromkeys(world.shares, prompt_length)
-        match = world.match(now, float(gen.random()))
-        choice = plan(Situation(1, min(world.max_length, text_left - 1), text_left, "", pending, [match], text))
+            pending, watched = dict.fromkeys(world.shares, prompt_length), []
+        for proposal in watched:
+            start, confidence, right, come = proposal
+            while come <= right and come < _MOST_WATCHED and start + come < now:
+                listener.watch(text, "", confidence, int(come), come < right)
+                come += 1
+            proposal[3] = come
+        confidence = world.confidence(now, float(gen.random()))
+        if confidence:
+            watched = [*watched[-_MOST_WATCHED:], [now, confidence, num_right(NGRAM, now), 0]]
+        if num_rested < rest and not confidence and not prompt:
+            num_rested += 1
+        else:
+            listener.rested(text, num_rested)
+            choice = plan(
+                Situation(1, min(world.max_length, text_left - 1), text_left, "", pending, [confidence], text)
+            )
+            num_rested, rest = 0, choice.rest
         count, seconds_draft, behind = 0, 0.0, 0
         if choice.method != PLAIN:
             count, behind = min(choice.length, world.max_length, text_left - 1), pending[choice.method]
-            assert choice.method != NGRAM or match
+            assert choice.method != NGRAM or confidence
             late = 0 if choice.method == NGRAM else max(0, behind - 1)
             seconds_draft = world.steps[choice.method] * count + late * world.catching_up
             pending[choice.method] = 0
         accepted = 0
-        while accepted < count and gen.random() < world.shares[choice.method](now, accepted):
-            accepted += 1
+        if count:
+            right = int(watched[-1][2]) if choice.method == NGRAM else num_right(choice.method, now)
+            accepted = min(count, right)
         seconds_rest = world.look(now, count + 1) + prompt * world.reading
         measured = took(seconds_draft), took(seconds_rest)
-        learn(Round(choice, 1, "", text, [count], [count], [accepted], [match], behind, prompt, *measured))
+        if not num_rested:
+            learn(Round(choice, 1, "", text, [count], [count], [accepted], behind, prompt, *measured))
         for method in pending:
             pending[method] += accepted + 1
         if choice.method != PLAIN:
@@ -121,21 +153,23 @@ def simulate(
         run.trace.append((run.tokens, run.seconds, choice.method))
         if text_left <= 0:
             run.texts.append((run.tokens, run.seconds))
-            end(text_length)
+            listener.rested(text, num_rested)
+            listener.end(text_length)
+            num_rested = rest = 0
     return run
 
 
 def run_controlled(world: World, num_tokens: int, *, controller: Controller | None = None, **arguments: int) -> Run:
     """Let a controller decide."""
     controller = Controller(tuple(world.shares)) if controller is None else controller
-    return simulate(world, controller.plan, controller.observe, num_tokens, end=controller.end, **arguments)
+    return simulate(world, controller.plan, controller.observe, num_tokens, listener=controller, **arguments)
 
 
 def run_fixed(world: World, choice: Choice, num_tokens: int, **arguments: int) -> Run:
     """Always do the same, where there is anything to propose."""
 
     def plan(situation: Situation) -> Choice:
-        is_possible = situation.max_length > 0 and (choice.method != NGRAM or any(situation.matches))
+        is_possible = situation.max_length > 0 and (choice.method != NGRAM or any(situation.confidences))
         return choice if is_possible else NO_DRAFT
 
     return simulate(world, plan, lambda outcome: None, num_tokens, **arguments)
@@ -166,7 +200,7 @@ def expected_seconds(world: World, method: str, length: int, num_tokens: int) ->
 
 def _share_matched(world: World, now: int) -> float:
     """Return how often the n-grams have something to propose."""
-    return sum(world.match(now, (step + 0.5) / 200) > 0 for step in range(200)) / 200
+    return sum(world.confidence(now, (step + 0.5) / 200) > 0 for step in range(200)) / 200
 
 
 def best_fixed_seconds(world: World, num_tokens: int) -> float:
