@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetero_spec.cli.controller_file import ControllerFile
 from hetero_spec.cli.errors import UsageError
 from hetero_spec.cli.output import as_json, checked_file, missing_package, one_line
 from hetero_spec.files import write_whole
@@ -82,6 +83,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--keep", metavar="FILE", help="cut the drafter's output layer to these tokens (OUTPUT.keep of `calibrate rdk`)"
     )
     parser.add_argument("--middle", metavar="MODEL", help="for cascade: the model that drafts for the target")
+    parser.add_argument(
+        "--controller",
+        metavar="FILE",
+        help="for auto: keep here what it learns, and begin with what earlier runs of this pair have learnt",
+    )
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy; default: 0")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is off")
@@ -124,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
     """
     prompt = _checked_prompt(args)
     json_path = _checked_json(args.json)
+    controller_file = _checked_controller(args)
     if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
         raise UsageError(f"threads must be in [1, {_MAX_THREADS}], got {args.threads}")
     if args.seed is None:
@@ -169,6 +176,8 @@ def run(args: argparse.Namespace) -> int:
             rdk_kernel=args.rdk_kernel,
             middle=None if args.middle is None else load(args.middle, packed=True),
         )
+        if controller_file is not None and decoder.controller is not None:
+            controller_file.restore(decoder.controller)
         token_ids = _encode(target.tokenizer, prompt, args.raw)
         arguments: dict[str, Any] = {
             "max_new_tokens": args.max_new_tokens,
@@ -194,10 +203,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         if plain_run is not None:
             for warmed in (decoder, plain_run.decoder):
-                # The runs to be timed keep the statistics they were given.
-                stats = warmed.stats
-                warmed.generate(token_ids, **{**arguments, "max_new_tokens": _WARM_UP_TOKENS})
-                warmed.stats = stats
+                # The runs to be timed keep the statistics they were given, and a few tokens are no text to learn from.
+                stats, learnt = warmed.stats, None if warmed.controller is None else warmed.controller.state()
+                try:
+                    warmed.generate(token_ids, **{**arguments, "max_new_tokens": _WARM_UP_TOKENS})
+                finally:
+                    warmed.stats = stats
+                    if warmed.controller is not None and learnt is not None:
+                        warmed.controller.restore(learnt)
         _decode(drafted_run, plain_run)
     except KeyboardInterrupt:
         interrupted = True
@@ -205,8 +218,12 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     report = _report(args, drafted_run, plain_run, interrupted)
     _print_table(report)
-    if json_path is not None:
-        _write_json(json_path, report)
+    try:
+        if json_path is not None:
+            _write_json(json_path, report)
+    finally:
+        if controller_file is not None and decoder.controller is not None:
+            controller_file.save(decoder.controller)
     if drafted_run.finish_reason == "error":
         print("hetero-spec generate: the target's logits hold NaN, or leave no token to choose from", file=sys.stderr)
         return 1
@@ -342,6 +359,14 @@ def _checked_prompt(args: argparse.Namespace) -> str:
     if not prompt.strip():
         raise UsageError("prompt must hold text, got none")
     return str(prompt)
+
+
+def _checked_controller(args: argparse.Namespace) -> ControllerFile | None:
+    if args.controller is None:
+        return None
+    if args.method != "auto":
+        raise UsageError(f"controller must be given with --method auto, got --method {args.method}")
+    return ControllerFile(args.controller, args.target, args.drafter)
 
 
 def _checked_json(path: str | None) -> Path | None:

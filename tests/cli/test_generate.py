@@ -190,6 +190,85 @@ def test_auto_says_what_it_chose(loads: list[str], capsys: Capture, tmp_path: Pa
     assert "rounds" in capsys.readouterr().err
 
 
+def auto(path: Path, *arguments: str) -> int:
+    return generate("--method", "auto", "--controller", str(path), *arguments)
+
+
+def test_auto_keeps_what_it_learns_from_run_to_run(loads: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "controller.json"
+    learnt = []
+    for _ in range(3):
+        assert auto(path) == 0
+        content = json.loads(path.read_bytes())
+        assert (content["kind"], content["target"], content["drafter"]) == (
+            "hetero-spec controller",
+            "smollm2",
+            "embedded",
+        )
+        learnt.append(content["state"])
+    assert [state["lengths"] for state in learnt] == [[12.0], [12.0] * 2, [12.0] * 3]
+    assert learnt[0]["round"] < learnt[1]["round"] < learnt[2]["round"]
+
+
+def test_the_warm_up_of_a_comparison_teaches_auto_nothing(loads: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "controller.json"
+    assert auto(path, "--compare") == 0
+    assert json.loads(path.read_bytes())["state"]["lengths"] == [12.0]  # of four tokens there is nothing
+
+
+def test_an_interrupted_run_keeps_what_auto_has_learnt(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "controller.json"
+    interrupt_after(monkeypatch, 5)
+    assert auto(path) == 130
+    assert 0 < json.loads(path.read_bytes())["state"]["round"] < 12
+
+
+def test_a_report_that_cannot_be_written_does_not_cost_what_auto_has_learnt(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    replace = os.replace
+
+    def full(source: Any, target: Any) -> None:
+        if str(target).endswith("report.json"):
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr("hetero_spec.files.os.replace", full)
+    assert auto(tmp_path / "controller.json", "--json", str(tmp_path / "report.json")) == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["controller.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not JSON", "--controller must be a file that an earlier run has written, got "),
+        ("[]", "--controller must be a file that an earlier run has written, got "),
+        ('{"kind": "hetero-spec controller"}', "--controller must be a file that an earlier run has written, got "),
+        (
+            '{"kind": "hetero-spec controller", "target": "a", "drafter": "b", "state": {}}',
+            "--controller must be of smollm2 <- embedded, got one of a <- b in ",
+        ),
+        (
+            '{"kind": "hetero-spec controller", "target": "smollm2", "drafter": "embedded", "state": {"version": 1}}',
+            "--controller must be a file that can be taken up, got ",
+        ),
+    ],
+)
+def test_what_is_no_knowledge_of_this_pair_is_refused_and_kept(
+    loads: list[str], capsys: Capture, tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "controller.json"
+    path.write_text(content)
+    assert auto(path) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert path.read_text() == content
+
+
 def test_an_n_gram_drafter_loads_no_model(loads: list[str], capsys: Capture) -> None:
     assert generate("--method", "ngram") == 0
     assert loads == ["smollm2"]
@@ -303,6 +382,12 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
         (["--method", "rdk"], "--rdk-kernel must be given with --method rdk"),
         (["--method", "rdk", "--rdk-kernel", "nowhere.safetensors"], "nowhere.safetensors"),
         (["--rdk-kernel", "x"], "--rdk-kernel must be given with --method rdk or auto, got tli"),
+        (["--controller", "x.json"], "--controller must be given with --method auto, got --method tli"),
+        (
+            ["--controller", "/proc/x", "--method", "auto"],
+            "--controller must be a file in a folder that can be written",
+        ),
+        (["--controller", ".", "--method", "auto"], "--controller must be"),
         (["--stop", ""], "--stop: strings must not be empty"),
         (["--json", "no/such/folder/report.json"], "--json must be a file in a folder that can be written to"),
     ],
