@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from hetero_spec.decoding.lookahead import DraftedToken, Lookahead
@@ -18,6 +17,8 @@ _LONGEST_MATCH = 16
 # (Measured once on texts of SmolLM2 and Gemma: with these, drafts are kept as often as the confidence says.)
 _SHORTER_WEIGHT = 4.0
 _FIRST_CONFIDENCE = 0.3
+# The latest occurrences of a token that are looked at.
+_MOST_OCCURRENCES = 128
 
 
 class NgramProposer:
@@ -74,7 +75,7 @@ class NgramProposer:
         """Return of each request how probable it is that what it would propose first comes next; 0: it has nothing.
 
         It is the share of earlier occurrences of the last token that what is proposed followed, then of the last two
-        and so on, each held to the one before. Counting costs nothing before it is asked for.
+        and so on, each held to the one before.
         """
         return [self._histories[request.index].confidence() for request in requests]
 
@@ -116,8 +117,8 @@ class _History:
         self._places: dict[tuple[int, ...], int] = {}
         # Of every token after the first ones, what its n-grams' places were before it came.
         self._previous: list[list[tuple[tuple[int, ...], int | None]]] = []
-        # Of every context of few tokens, how often each token followed it; None until it is asked for.
-        self._followers: dict[tuple[int, ...], Counter[int]] | None = None
+        # Of every token, the places after its occurrences.
+        self._after: dict[int, list[int]] = {}
         for token_id in tokens:
             self.append(token_id)
         self._previous.clear()
@@ -130,8 +131,8 @@ class _History:
             changed.append((ngram, self._places.get(ngram)))
             self._places[ngram] = place
         self._previous.append(changed)
-        if self._followers is not None:
-            self._count(place, token_id, 1)
+        if place:
+            self._after.setdefault(self.tokens[-1], []).append(place)
         self.tokens.append(token_id)
 
     def pop(self, num_tokens: int) -> None:
@@ -142,9 +143,9 @@ class _History:
                     del self._places[ngram]
                 else:
                     self._places[ngram] = place
-            token_id = self.tokens.pop()
-            if self._followers is not None:
-                self._count(len(self.tokens), token_id, -1)
+            self.tokens.pop()
+            if self.tokens:
+                self._after[self.tokens[-1]].pop()
 
     def find(self) -> int | None:
         """Return the place after the last earlier occurrence of the longest known end of the text."""
@@ -165,38 +166,25 @@ class _History:
         source = self.find()
         if source is None:
             return 0.0
-        if self._followers is None:
-            self._followers = {}
-            for place, token_id in enumerate(self.tokens):
-                self._count(place, token_id, 1)
-        proposed, end = self.tokens[source], len(self.tokens)
+        proposed, longest = self.tokens[source], self._lengths.start
+        # Of the last one, two, ... tokens: how often they have occurred, and been followed by what is proposed.
+        counts, kept = [0] * longest, [0] * longest
+        for place in self._after[self.tokens[-1]][-_MOST_OCCURRENCES:]:
+            for length in range(self._match_length(place, longest)):
+                counts[length] += 1
+                kept[length] += self.tokens[place] == proposed
         confidence = _FIRST_CONFIDENCE
-        for length in range(1, min(self._lengths.start, end) + 1):
-            followers = self._followers.get(tuple(self.tokens[end - length :]))
-            if not followers:
-                break
-            total = followers.total()
-            confidence = (followers[proposed] + _SHORTER_WEIGHT * confidence) / (total + _SHORTER_WEIGHT)
+        for num_kept, count in zip(kept, counts, strict=True):
+            confidence = (num_kept + _SHORTER_WEIGHT * confidence) / (count + _SHORTER_WEIGHT)
         # Longer contexts have occurred once, as far as is known, and it came next.
-        longer = max(0, self._match_length(source) - self._lengths.start)
+        longer = max(0, self._match_length(source, _LONGEST_MATCH) - longest)
         return 1.0 - (1.0 - confidence) * (_SHORTER_WEIGHT / (_SHORTER_WEIGHT + 1.0)) ** longer
 
-    def _match_length(self, source: int) -> int:
-        """Return how many of the last tokens stand in the same order before a place."""
-        end = len(self.tokens)
-        longest = min(source, _LONGEST_MATCH)
-        pairs = zip(self.tokens[source - longest : source], self.tokens[end - longest : end], strict=True)
-        return next((length for length, (old, new) in enumerate(reversed(list(pairs))) if old != new), longest)
-
-    def _count(self, place: int, token_id: int, change: int) -> None:
-        """Note, or forget, that a token follows what stands before a place."""
-        assert self._followers is not None
-        for length in range(1, min(self._lengths.start, place) + 1):
-            context = tuple(self.tokens[place - length : place])
-            followers = self._followers.setdefault(context, Counter())
-            followers[token_id] += change
-            if not followers[token_id]:
-                del followers[token_id]
+    def _match_length(self, place: int, longest: int) -> int:
+        """Return how many of the last tokens stand in the same order before a place, at most so many."""
+        tokens, end = self.tokens, len(self.tokens)
+        longest = min(place, longest)
+        return next((i for i in range(longest) if tokens[place - 1 - i] != tokens[end - 1 - i]), longest)
 
     def _last(self) -> list[tuple[int, ...]]:
         """Return the n-grams that end the text, longest first."""
