@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +27,21 @@ class ControllerFile:
     path : str
         A file that `save` has written, or one that does not exist yet.
     target, drafter : str
-        As they were named; what is known of one pair says nothing of another.
+        As they were named, folders in full; what is known of one pair says nothing of another.
+    files : dict of str to str or None
+        Option and path of what makes another drafter of it: kept tokens, a kernel. They are told apart by content.
 
     Raises
     ------
     UsageError   it cannot be written, or holds something else
     """
 
-    def __init__(self, path: str, target: str, drafter: str) -> None:
+    def __init__(self, path: str, target: str, drafter: str, files: Mapping[str, str | None]) -> None:
+        if path == "-":
+            raise UsageError("controller must be a file, got -: standard output is the text's")
         self._path = checked_file("controller", path) or Path(path)
-        self._pair = {"target": target, "drafter": drafter}
+        self._pair: dict[str, str | None] = {"target": _in_full(target), "drafter": _in_full(drafter)}
+        self._pair |= {option: _fingerprint(file) for option, file in files.items() if file is not None}
         self._state: dict[str, Any] | None = None
         if self._path.exists():
             self._state = self._read()
@@ -44,14 +51,13 @@ class ControllerFile:
             content = json.loads(self._path.read_bytes())
         except OSError as error:
             raise UsageError(f"controller must be a file that can be read, got {one_line(error)}") from error
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict) or content.get("kind") != _KIND or not isinstance(content.get("state"), dict):
             raise UsageError(f"controller must be a file that an earlier run has written, got {self._path}")
-        found = {name: content.get(name) for name in self._pair}
+        found = content.get("pair")
         if found != self._pair:
-            pairs = [f"{pair['target']} <- {pair['drafter']}" for pair in (self._pair, found)]
-            raise UsageError(f"controller must be of {pairs[0]}, got one of {pairs[1]} in {self._path}")
+            raise UsageError(f"controller must be of {_told(self._pair)}, got one of {_told(found)} in {self._path}")
         state: dict[str, Any] = content["state"]
         return state
 
@@ -68,7 +74,8 @@ class ControllerFile:
             except ValueError as error:
                 message = one_line(error).removeprefix("Controller: ")
                 raise UsageError(
-                    f"controller must be a file that can be taken up, got {self._path}: {message}"
+                    f"controller must be a file that can be taken up, got {self._path}: {message}; "
+                    "remove it to begin anew"
                 ) from error
 
     def save(self, controller: Controller) -> None:
@@ -79,6 +86,27 @@ class ControllerFile:
         UsageError   the file cannot be written
         """
         try:
-            write_whole(self._path, as_json({"kind": _KIND, **self._pair, "state": controller.state()}))
+            write_whole(self._path, as_json({"kind": _KIND, "pair": self._pair, "state": controller.state()}))
         except OSError as error:
             raise UsageError(one_line(error)) from error
+
+
+def _in_full(name: str) -> str:
+    """Return a model's name, or its folder's whole path."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
+
+
+def _fingerprint(path: str) -> str | None:
+    """Return what tells a file from others; None if it cannot be read, which will be told when it is needed."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return None
+
+
+def _told(pair: Any) -> str:
+    """Name a pair in a message."""
+    if not isinstance(pair, dict):
+        return "no pair"
+    others = "".join(f", {option} {value}" for option, value in pair.items() if option not in ("target", "drafter"))
+    return f"{pair.get('target')} <- {pair.get('drafter')}{others}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,10 +199,26 @@ def run(args: argparse.Namespace) -> int:
             message = message.removeprefix(speaker)
         raise UsageError(message) from error
 
+    try:
+        return _decode_and_report(args, drafted_run, plain_run, token_ids, arguments, json_path)
+    finally:  # whatever becomes of the output
+        if controller_file is not None and decoder.controller is not None:
+            controller_file.save(decoder.controller)
+
+
+def _decode_and_report(
+    args: argparse.Namespace,
+    drafted_run: _Run,
+    plain_run: _Run | None,
+    token_ids: Sequence[int],
+    arguments: dict[str, Any],
+    json_path: Path | None,
+) -> int:
+    """Write the text as it comes, then the figures; return the exit code."""
     interrupted = False
     try:
         if plain_run is not None:
-            for warmed in (decoder, plain_run.decoder):
+            for warmed in (drafted_run.decoder, plain_run.decoder):
                 # The runs to be timed keep the statistics they were given, and a few tokens are no text to learn from.
                 stats, learnt = warmed.stats, None if warmed.controller is None else warmed.controller.state()
                 try:
@@ -218,12 +234,8 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     report = _report(args, drafted_run, plain_run, interrupted)
     _print_table(report)
-    try:
-        if json_path is not None:
-            _write_json(json_path, report)
-    finally:
-        if controller_file is not None and decoder.controller is not None:
-            controller_file.save(decoder.controller)
+    if json_path is not None:
+        _write_json(json_path, report)
     if drafted_run.finish_reason == "error":
         print("hetero-spec generate: the target's logits hold NaN, or leave no token to choose from", file=sys.stderr)
         return 1
@@ -366,7 +378,10 @@ def _checked_controller(args: argparse.Namespace) -> ControllerFile | None:
         return None
     if args.method != "auto":
         raise UsageError(f"controller must be given with --method auto, got --method {args.method}")
-    return ControllerFile(args.controller, args.target, args.drafter)
+    if args.json is not None and Path(args.json).resolve() == Path(args.controller).resolve():
+        raise UsageError(f"controller must be another file than --json, got {args.controller} for both")
+    files = {"keep": args.keep, "rdk_kernel": args.rdk_kernel}
+    return ControllerFile(args.controller, args.target, args.drafter, files)
 
 
 def _checked_json(path: str | None) -> Path | None:

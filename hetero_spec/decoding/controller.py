@@ -44,7 +44,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median_low
 from typing import Any
 
-from hetero_spec.decoding.estimates import Curve, Looks, Pool, TextShares, Times
+from hetero_spec.decoding.estimates import Curve, Looks, Pool, TextShares, Times, checked_count, checked_number
 
 PLAIN = "none"
 NGRAM = "ngram"
@@ -96,6 +96,8 @@ _ORDINARY_PENDING = 4
 # tokens of a text come first.
 _REST = 3
 _AWAKE = 8.0
+# Sampling parameters of which it is remembered how drafts fare.
+_MOST_KEYS = 64
 # Lengths of texts that are remembered.
 _NUM_LENGTHS = 15
 _NUM_READ = 25
@@ -294,14 +296,14 @@ class Controller:
         self._forget()
         try:
             self._looks = Looks(state["looks"])
-            self._steps = {(method, int(size)): Times(times) for method, size, times in state["steps"]}
+            self._steps = {(method, checked_count(size, 1)): Times(times) for method, size, times in state["steps"]}
             self._catching_up = {method: Times(times) for method, times in state["catching_up"]}
-            self._read.extend((float(seconds), int(tokens)) for seconds, tokens in state["read"])
-            self._pools = {(method, int(kind), key): Pool(sums) for method, kind, key, sums in state["pools"]}
-            self._last_used = {str(label): int(at) for label, at in state["last_used"].items()}
-            self._round, self._last_trial = int(state["round"]), int(state["last_trial"])
-            self._purse = float(state["purse"])
-            self._lengths.extend(float(length) for length in state["lengths"])
+            self._read.extend((checked_number(seconds), checked_count(tokens, 1)) for seconds, tokens in state["read"])
+            self._pools = {(method, checked_count(kind), key): Pool(sums) for method, kind, key, sums in state["pools"]}
+            self._last_used = {str(label): checked_count(at) for label, at in state["last_used"].items()}
+            self._round, self._last_trial = checked_count(state["round"]), checked_count(state["last_trial"])
+            self._purse = checked_number(state["purse"], -_MOST_PURSE)
+            self._lengths.extend(checked_number(length) for length in state["lengths"])
             self._must_look_plainly = bool(state["must_look_plainly"])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             self._forget()
@@ -376,6 +378,7 @@ class Controller:
         if outcome.choice.trial_cost:
             # The purse pays what it was, not what it was thought to be.
             self._purse += outcome.choice.trial_cost - max(0.0, steps - tokens * size * outcome.choice.best)
+            self._purse = max(self._purse, -_MOST_PURSE)
         outcome.text.saved = min(outcome.text.saved + tokens - steps, _MOST_CREDIT)
         self._purse = min(self._purse + _PURSE_SHARE * steps, _MOST_PURSE)
 
@@ -576,7 +579,12 @@ class Controller:
 
     def _text_shares(self, text: Text, place: tuple[str, int, str]) -> TextShares:
         if place not in text.shares:
-            text.shares[place] = self._pools.setdefault(place, Pool()).open()
+            # The latest comes last.
+            self._pools[place] = self._pools.pop(place) if place in self._pools else Pool()
+            text.shares[place] = self._pools[place].open()
+            keys = list(dict.fromkeys(key for *_, key in reversed(self._pools)))
+            if len(keys) > _MOST_KEYS:
+                self._pools = {other: pool for other, pool in self._pools.items() if other[2] != keys[-1]}
         return text.shares[place]
 
     def _step_time(self, method: str, size: int, plain: float) -> float:

@@ -44,6 +44,28 @@ _MOST_OF_TEXT = 12.0
 _OTHERS_WEIGHT = 4.0
 _FORGETTING = 0.9
 _PRIOR_WEIGHT = 2.0
+# Of a state that is taken back: no number in it is larger, and what sums that grow and fade may differ by.
+_LARGEST = 1e15
+_ROUNDING = 1e-6
+
+
+def checked_number(value: Any, least: float = 0.0) -> float:
+    """Return a number of a state.
+
+    Raises
+    ------
+    ValueError   it is none, not finite or too small
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= _LARGEST:
+        raise ValueError(f"a number of at least {least:g} must stand in the place of {value!r}")
+    return float(value)
+
+
+def checked_count(value: Any, least: int = 0) -> int:
+    """Return a whole number of a state; raises ValueError as `checked_number` does."""
+    if not isinstance(value, int):
+        raise ValueError(f"a whole number must stand in the place of {value!r}")
+    return int(checked_number(value, least))
 
 
 class Times:
@@ -60,8 +82,10 @@ class Times:
         self._is_supposed = False
         self.estimate: float | None = None
         if state is not None:
-            self._is_supposed, self.estimate = bool(state[0]), state[1]
-            self._latest.extend((int(now), float(seconds)) for now, seconds in state[2])
+            self._is_supposed = bool(state[0])
+            self._latest.extend((checked_count(now), checked_number(seconds)) for now, seconds in state[2])
+            if self._latest:
+                self.estimate = checked_number(state[1])
 
     @property
     def num_measured(self) -> int:
@@ -110,7 +134,7 @@ class Looks:
         self._curves: dict[int, Curve | None] = {}
         if state is not None:
             for size, widths in state:
-                self._times[int(size)] = {int(width): Times(times) for width, times in widths}
+                self._times[checked_count(size, 1)] = {checked_count(width, 1): Times(times) for width, times in widths}
 
     def state(self) -> list[Any]:
         """Return all of it as JSON values."""
@@ -240,7 +264,7 @@ class _Average:
     total: float = 0.0
 
     def fade(self, rounds: int) -> None:
-        faded = max(_FADING**rounds, min(1.0, _LEAST_WEIGHT / max(self.total, 1e-9)))
+        faded = max(_FADING ** max(0, rounds), min(1.0, _LEAST_WEIGHT / max(self.total, 1e-9)))
         self.kept *= faded
         self.total *= faded
 
@@ -289,7 +313,12 @@ class Pool:
 
     def __init__(self, state: Any = None) -> None:
         # Of each depth: kept, total; drafted, total.
-        self.sums: list[list[float]] = [] if state is None else [[float(value) for value in sums] for sums in state]
+        self.sums: list[list[float]] = []
+        for kept, total, drafted, rounds in state or []:
+            sums = [checked_number(value) for value in (kept, total, drafted, rounds)]
+            if sums[0] > sums[1] + _ROUNDING or sums[2] > sums[3] + _ROUNDING:
+                raise ValueError(f"a part must not be more than the whole, got {sums}")
+            self.sums.append(sums)
 
     def state(self) -> list[list[float]]:
         """Return all of it as JSON values."""
@@ -308,8 +337,8 @@ class Pool:
         for depth, sums in enumerate(self.sums):
             if depth and rest is not None:
                 kept = rest
-            kept = (sums[0] + _PRIOR_WEIGHT * kept) / (sums[1] + _PRIOR_WEIGHT)
-            drafted = (sums[2] + _PRIOR_WEIGHT * drafted) / (sums[3] + _PRIOR_WEIGHT)
+            kept = min(1.0, (sums[0] + _PRIOR_WEIGHT * kept) / (sums[1] + _PRIOR_WEIGHT))
+            drafted = min(1.0, (sums[2] + _PRIOR_WEIGHT * drafted) / (sums[3] + _PRIOR_WEIGHT))
             yield kept, drafted
         if self.sums and rest is not None:
             kept = rest

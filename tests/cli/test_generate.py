@@ -200,11 +200,8 @@ def test_auto_keeps_what_it_learns_from_run_to_run(loads: list[str], tmp_path: P
     for _ in range(3):
         assert auto(path) == 0
         content = json.loads(path.read_bytes())
-        assert (content["kind"], content["target"], content["drafter"]) == (
-            "hetero-spec controller",
-            "smollm2",
-            "embedded",
-        )
+        assert content["kind"] == "hetero-spec controller"
+        assert content["pair"] == {"target": "smollm2", "drafter": "embedded"}
         learnt.append(content["state"])
     assert [state["lengths"] for state in learnt] == [[12.0], [12.0] * 2, [12.0] * 3]
     assert learnt[0]["round"] < learnt[1]["round"] < learnt[2]["round"]
@@ -214,6 +211,36 @@ def test_the_warm_up_of_a_comparison_teaches_auto_nothing(loads: list[str], tmp_
     path = tmp_path / "controller.json"
     assert auto(path, "--compare") == 0
     assert json.loads(path.read_bytes())["state"]["lengths"] == [12.0]  # of four tokens there is nothing
+
+
+def test_a_drafter_with_other_kept_tokens_is_another_pair(
+    loads: list[str], tiny_models: dict[str, LoadedModel], capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "controller.json"
+    own = tiny_models["embedded"]
+    for name, step in (("a", 2), ("b", 3)):
+        pruned = rdk.prune_vocabulary(own.model, range(0, own.vocab_size, step), tokenizer=own.tokenizer)
+        pruned.save(tmp_path / name)
+    assert auto(path, "--keep", str(tmp_path / "a")) == 0
+    assert auto(path, "--keep", str(tmp_path / "a")) == 0
+    for other in ((), ("--keep", str(tmp_path / "b"))):
+        assert auto(path, *other) == 2
+    assert (
+        "--controller must be of smollm2 <- embedded, got one of smollm2 <- embedded, keep " in capsys.readouterr().err
+    )
+
+
+def test_a_reader_that_leaves_does_not_cost_what_auto_has_learnt(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    path = tmp_path / "controller.json"
+    assert auto(path) == 0
+    assert json.loads(path.read_bytes())["state"]["round"] > 0
 
 
 def test_an_interrupted_run_keeps_what_auto_has_learnt(
@@ -246,13 +273,15 @@ def test_a_report_that_cannot_be_written_does_not_cost_what_auto_has_learnt(
         ("not JSON", "--controller must be a file that an earlier run has written, got "),
         ("[]", "--controller must be a file that an earlier run has written, got "),
         ('{"kind": "hetero-spec controller"}', "--controller must be a file that an earlier run has written, got "),
+        ("[" * 200_000, "--controller must be a file that an earlier run has written, got "),
         (
-            '{"kind": "hetero-spec controller", "target": "a", "drafter": "b", "state": {}}',
-            "--controller must be of smollm2 <- embedded, got one of a <- b in ",
+            '{"kind": "hetero-spec controller", "pair": {"target": "a", "drafter": "b", "keep": "c"}, "state": {}}',
+            "--controller must be of smollm2 <- embedded, got one of a <- b, keep c in ",
         ),
+        ('{"kind": "hetero-spec controller", "pair": 3, "state": {}}', "got one of no pair in "),
         (
-            '{"kind": "hetero-spec controller", "target": "smollm2", "drafter": "embedded", "state": {"version": 1}}',
-            "--controller must be a file that can be taken up, got ",
+            '{"kind": "hetero-spec controller", "pair": {"target": "smollm2", "drafter": "embedded"}, "state": {}}',
+            "got None; remove it to begin anew",
         ),
     ],
 )
@@ -388,6 +417,12 @@ def test_confidence_lookahead_can_be_named(loads: list[str], tmp_path: Path) -> 
             "--controller must be a file in a folder that can be written",
         ),
         (["--controller", ".", "--method", "auto"], "--controller must be"),
+        (["--controller", "-", "--method", "auto"], "--controller must be a file, got -"),
+        (
+            ["--controller", "x.json", "--json", "./x.json", "--method", "auto"],
+            "--controller must be another file than --json, got x.json for both",
+        ),
+        (["--json", os.devnull], "--json must be a file in a folder that can be written to, got /dev/null"),
         (["--stop", ""], "--stop: strings must not be empty"),
         (["--json", "no/such/folder/report.json"], "--json must be a file in a folder that can be written to"),
     ],

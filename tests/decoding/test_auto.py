@@ -239,6 +239,17 @@ def test_the_last_rounds_of_a_text_are_learnt_from_when_it_ends() -> None:
     assert controller.lengths == [9.0, 9.0] == [float(len(result.token_ids)) for result in results]
 
 
+def test_a_target_that_breaks_down_says_nothing_of_how_long_texts_are() -> None:
+    controller = Scripted([])
+    broken = LawTarget(lambda context: np.full(5, np.nan if len(context) > 3 else 0.2), CHARACTERS)
+    decoder = SpeculativeDecoder(broken, make_pair()[1], "auto", 6, controller=controller)
+    results = decoder.generate([[0, 1], [2]], max_new_tokens=2, seed=1)
+    assert [result.finish_reason for result in results] == ["length", "length"]
+    results = decoder.generate([[0, 1], [2]], max_new_tokens=9, seed=1)
+    assert [result.finish_reason for result in results] == ["error", "error"]
+    assert controller.lengths == [2.0, 2.0]
+
+
 def test_the_controller_is_told_how_sure_n_grams_are_in_each_text() -> None:
     controller = Scripted([NO_DRAFT, Choice("ngram", 4)])
     target = LawTarget(lambda context: np.eye(5)[(context[-1] + 1) % 5], CHARACTERS)

@@ -3,8 +3,9 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -553,3 +554,47 @@ def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     controller = taught()
     with pytest.raises(ValueError, match="Controller: state must be"):
         controller.restore(state)
+
+
+def leaves_of(state: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the values of a state are that are no lists or objects."""
+    if isinstance(state, (dict, list)):
+        for name, value in state.items() if isinstance(state, dict) else enumerate(state):
+            yield from leaves_of(value, (*path, name))
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("bad", [None, "a", -1, float("nan"), float("inf"), 1e300, 10**400, [], 0.5])
+def test_a_damaged_state_is_refused_or_does_no_harm(bad: object) -> None:
+    world = texts_of_kinds(64, 0.1, 0.3)
+    arguments = {"text_length": 64, "prompt_length": 40}
+    controller = Controller(tuple(world.shares))
+    run_controlled(world, 64 * 6, controller=controller, **arguments)
+    whole = json.loads(json.dumps(controller.state()))
+    refused = 0
+    leaves = [path for path in leaves_of(whole) if path != ("version",)]
+    for path in leaves[:: max(1, len(leaves) // 150)]:
+        state = json.loads(json.dumps(whole))
+        place = state
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = bad
+        try:
+            controller.restore(state)
+        except ValueError:
+            refused += 1
+            continue
+        run_controlled(world, 70, controller=controller, **arguments)
+    assert refused > 50
+
+
+def test_of_many_sampling_parameters_the_latest_are_remembered() -> None:
+    controller = taught(("tli",), 0)
+    for number in range(100):
+        text = Text()
+        for key in ("often", str(number)):
+            controller.observe(outcome("tli", 2, 1, 1.1, key=key, text=text))
+            controller.watch(text, key, 0.5, 0, True)
+    keys = {key for *_, key, _ in controller.state()["pools"]}
+    assert keys == {"often", *(str(number) for number in range(37, 100))}
