@@ -31,8 +31,8 @@ Methods:
   slrs     drafts cross as text and are verified with the law of that text; to be measured, not to be quick
   ngram    what followed the last few tokens earlier in the text; no drafter
   cascade  drafts of a middle model (--middle), which the drafter helps in turn
-  auto     chooses among tli, rdk, slem and ngram, and the length, by running measurements; decodes plainly where
-           drafting does not pay
+  auto     chooses among tli, slem, ngram and (with --rdk-kernel) rdk, and the length, by running measurements;
+           decodes plainly where drafting does not pay; --controller keeps what it learns
   none     plain decoding; no drafter
 
 With --verify exact and a seed the text is that of plain decoding with the same seed, whatever drafts.
