@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_spec.cli.errors import UsageError
-from hetero_spec.cli.output import as_json, checked_file, one_line
-from hetero_spec.files import write_whole
+from hetero_spec.cli.output import one_line, write_json
 
 if TYPE_CHECKING:
     from hetero_spec.decoding.controller import Controller
@@ -24,8 +23,8 @@ class ControllerFile:
 
     Parameters
     ----------
-    path : str
-        A file that `save` has written, or one that does not exist yet.
+    path : Path
+        A file that `save` has written, or one that does not exist yet; known to be writable.
     target, drafter : str
         As they were named, folders in full; what is known of one pair says nothing of another.
     files : dict of str to str or None
@@ -33,13 +32,11 @@ class ControllerFile:
 
     Raises
     ------
-    UsageError   it cannot be written, or holds something else
+    UsageError   it holds something else
     """
 
-    def __init__(self, path: str, target: str, drafter: str, files: Mapping[str, str | None]) -> None:
-        if path == "-":
-            raise UsageError("controller must be a file, got -: standard output is the text's")
-        self._path = checked_file("controller", path) or Path(path)
+    def __init__(self, path: Path, target: str, drafter: str, files: Mapping[str, str | None]) -> None:
+        self._path = path
         self._pair: dict[str, str | None] = {"target": _in_full(target), "drafter": _in_full(drafter)}
         self._pair |= {option: _fingerprint(file) for option, file in files.items() if file is not None}
         self._state: dict[str, Any] | None = None
@@ -85,10 +82,7 @@ class ControllerFile:
         ------
         UsageError   the file cannot be written
         """
-        try:
-            write_whole(self._path, as_json({"kind": _KIND, "pair": self._pair, "state": controller.state()}))
-        except OSError as error:
-            raise UsageError(one_line(error)) from error
+        write_json(self._path, {"kind": _KIND, "pair": self._pair, "state": controller.state()})
 
 
 def _in_full(name: str) -> str:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_spec.cli.controller_file import ControllerFile
 from hetero_spec.cli.errors import UsageError
-from hetero_spec.cli.output import as_json, checked_file, missing_package, one_line
-from hetero_spec.files import write_whole
+from hetero_spec.cli.output import checked_file, missing_package, one_line, write_json
 
 if TYPE_CHECKING:
     from hetero_spec.decoding import Piece, SpeculativeDecoder
@@ -129,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     UsageError   a model, a parameter, the prompt or the output file is not what it must be
     """
     prompt = _checked_prompt(args)
-    json_path = _checked_json(args.json)
+    json_path = _checked_output("json", args.json)
     controller_file = _checked_controller(args)
     if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
         raise UsageError(f"threads must be in [1, {_MAX_THREADS}], got {args.threads}")
@@ -235,7 +234,7 @@ def _decode_and_report(
     report = _report(args, drafted_run, plain_run, interrupted)
     _print_table(report)
     if json_path is not None:
-        _write_json(json_path, report)
+        write_json(json_path, report)
     if drafted_run.finish_reason == "error":
         print("hetero-spec generate: the target's logits hold NaN, or leave no token to choose from", file=sys.stderr)
         return 1
@@ -381,13 +380,14 @@ def _checked_controller(args: argparse.Namespace) -> ControllerFile | None:
     if args.json is not None and Path(args.json).resolve() == Path(args.controller).resolve():
         raise UsageError(f"controller must be another file than --json, got {args.controller} for both")
     files = {"keep": args.keep, "rdk_kernel": args.rdk_kernel}
-    return ControllerFile(args.controller, args.target, args.drafter, files)
+    path = _checked_output("controller", args.controller)
+    return None if path is None else ControllerFile(path, args.target, args.drafter, files)
 
 
-def _checked_json(path: str | None) -> Path | None:
+def _checked_output(option: str, path: str | None) -> Path | None:
     if path == "-":
-        raise UsageError("json must be a file, got -: standard output is the text's")
-    return checked_file("json", path)
+        raise UsageError(f"{option} must be a file, got -: standard output is the text's")
+    return checked_file(option, path)
 
 
 def _number_or_name(lookahead: str) -> int | str:
@@ -395,10 +395,3 @@ def _number_or_name(lookahead: str) -> int | str:
         return int(lookahead)
     except ValueError:
         return lookahead
-
-
-def _write_json(path: Path, report: dict[str, Any]) -> None:
-    try:
-        write_whole(path, as_json(report))
-    except OSError as error:
-        raise UsageError(one_line(error)) from error

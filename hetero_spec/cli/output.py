@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_spec.cli.errors import UsageError
-from hetero_spec.files import check_writable
+from hetero_spec.files import check_writable, write_whole
 
 
 def checked_file(option: str, path: str | None) -> Path | None:
@@ -31,6 +31,19 @@ def checked_file(option: str, path: str | None) -> Path | None:
 def as_json(report: dict[str, Any]) -> bytes:
     """Encode a report; bytes of the command line that are no UTF-8 come out as JSON escapes."""
     return (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def write_json(path: Path, report: dict[str, Any]) -> None:
+    """Write a report, whole or not at all.
+
+    Raises
+    ------
+    UsageError   the file cannot be written
+    """
+    try:
+        write_whole(path, as_json(report))
+    except OSError as error:
+        raise UsageError(one_line(error)) from error
 
 
 def missing_package(error: ImportError) -> str:

@@ -137,7 +137,9 @@ class AutoProposer:
             self._stats.rounds_by_method[PLAIN] = self._stats.rounds_by_method.get(PLAIN, 0) + 1
             return no_draft(len(requests))
         self._settle()
-        key = self._key(requests)
+        first = requests[0].sampling
+        key = _key_of(first) if all(request.sampling == first for request in requests) else ""
+        self._watch_from_here(requests, confidences, key)
         pending = {method: self._pending(method, requests) for method in self._makers}
         choice = self._controller.plan(
             Situation(
@@ -224,25 +226,26 @@ class AutoProposer:
             self._proposers[method] = proposer
         return self._proposers[method]
 
-    def _key(self, requests: Sequence[Request]) -> str:
-        """Return the sampling parameters, if they are one."""
-        first = requests[0].sampling
-        return _key_of(first) if all(request.sampling == first for request in requests) else ""
-
     def _confidences(self, requests: Sequence[Request]) -> list[float]:
-        """Return of each request how sure n-grams are of what they have to propose, which is watched from now on."""
-        proposer = self._proposer(NGRAM) if NGRAM in self._makers else None
-        if not isinstance(proposer, NgramProposer):
+        """Return of each request how sure n-grams are of what they have to propose; tell how the earlier ones fared."""
+        proposer = self._ngrams()
+        if proposer is None:
             return [0.0] * len(requests)
         for request in requests:
             self._watch(request)
-        confidences = proposer.confidences(requests)
+        return proposer.confidences(requests)
+
+    def _ngrams(self) -> NgramProposer | None:
+        proposer = self._proposer(NGRAM) if NGRAM in self._makers else None
+        return proposer if isinstance(proposer, NgramProposer) else None
+
+    def _watch_from_here(self, requests: Sequence[Request], confidences: Sequence[float], key: str) -> None:
+        """Note what n-grams have to propose now."""
+        proposer = self._ngrams()
         for request, confidence in zip(requests, confidences, strict=True):
-            if confidence:
+            if proposer is not None and confidence:
                 proposed = proposer.peek(request, _MOST_WATCHED)
-                watched = _Watched(len(request.tokens), proposed, confidence, self._key(requests))
-                self._watched[request.index].append(watched)
-        return confidences
+                self._watched[request.index].append(_Watched(len(request.tokens), proposed, confidence, key))
 
     def _watch(self, request: Request) -> None:
         """Tell the controller which of the tokens that n-grams had to propose have come since."""

@@ -332,16 +332,13 @@ class Pool:
         return TextShares(self)
 
     def shares(self, first: float, rest: float | None = None) -> Iterator[tuple[float, float]]:
-        """Yield share kept and share drafted of each depth; what is little known leans on the depth before."""
+        """Yield share kept and share drafted of each depth; what is little known leans on the one before, or `rest`."""
         kept, drafted = first, 1.0
-        for depth, sums in enumerate(self.sums):
-            if depth and rest is not None:
-                kept = rest
+        for sums in self.sums:
             kept = min(1.0, (sums[0] + _PRIOR_WEIGHT * kept) / (sums[1] + _PRIOR_WEIGHT))
             drafted = min(1.0, (sums[2] + _PRIOR_WEIGHT * drafted) / (sums[3] + _PRIOR_WEIGHT))
             yield kept, drafted
-        if self.sums and rest is not None:
-            kept = rest
+            kept = kept if rest is None else rest
         while True:
             yield kept, drafted
             kept = kept if rest is None else rest
